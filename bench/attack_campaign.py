@@ -1,4 +1,4 @@
-"""Attack the kit: damaged files for every reader, kills, full disks, damaged caches, clocks, cut downloads.
+"""Attack the kit: damaged files for every reader, kills, full disks, clocks, cut downloads.
 
     python bench/attack_campaign.py                        everything at its full size (an hour or more)
     python bench/attack_campaign.py --only fuzz --inputs 50000 --seed 7 --workers 2
@@ -28,7 +28,7 @@ from attack.finds import PartResult, as_json, as_text  # noqa: E402
 if TYPE_CHECKING:
     from attack.verbs import Verb
 
-PARTS = ("fuzz", "kills", "disks", "caches", "clocks", "downloads")
+PARTS = ("fuzz", "kills", "disks", "clocks", "downloads")
 
 
 def _fuzz(options: argparse.Namespace, work: Path) -> PartResult:
@@ -62,12 +62,6 @@ def _disks(options: argparse.Namespace, work: Path) -> PartResult:
     return fill(options.sizes, work, _chosen(options))
 
 
-def _caches(options: argparse.Namespace, work: Path) -> PartResult:
-    from attack.caches import spoil
-
-    return spoil(options.seed, work)
-
-
 def _clocks(options: argparse.Namespace, work: Path) -> PartResult:
     from attack.clocks import step
 
@@ -81,7 +75,7 @@ def _downloads(options: argparse.Namespace, work: Path) -> PartResult:
 
 
 RUN: dict[str, Callable[[argparse.Namespace, Path], PartResult]] = dict(
-    zip(PARTS, (_fuzz, _kills, _disks, _caches, _clocks, _downloads), strict=True)
+    zip(PARTS, (_fuzz, _kills, _disks, _clocks, _downloads), strict=True)
 )
 
 

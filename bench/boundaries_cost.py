@@ -29,7 +29,7 @@ from model_profiling.statistics.measure import Turns
 from model_profiling.statistics.speedup import compare_launches
 from model_profiling.targets import Job
 from model_profiling.targets.host import HostTarget
-from model_profiling.targets.protocol import LockstepJob
+from model_profiling.targets.job import LockstepJob
 
 WITHOUT = ("--boundaries=",)
 """The last word counts: no file is named, so nothing is asked for."""

@@ -94,7 +94,6 @@ def main() -> int:
             "export": [*kit, "export", options.model, "--dtype", options.dtype, "--outdir", pte.parent],
             "SME2 on and off": [
                 *(*kit, "profile", pte, "--target", "emulated", "--outdir", out),
-                *("--runs", "1", "--warmup", "0", "--rounds", "1"),
             ],
         }
         total = 0.0

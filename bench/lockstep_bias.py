@@ -37,7 +37,7 @@ from model_profiling.statistics.measure import Turns
 from model_profiling.statistics.speedup import compare_launches
 from model_profiling.targets import Job
 from model_profiling.targets.host import HostTarget
-from model_profiling.targets.protocol import LockstepJob
+from model_profiling.targets.job import LockstepJob
 
 ALLOWED = 0.003
 OFF = ("sme2",)

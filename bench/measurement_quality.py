@@ -5,7 +5,7 @@ beside 0, 1, 2, 4 and 10 busy processes, each in a session of its own. Trials ar
 The truth of a pair is what the launches of the quiet machine say together, by the same measure. Asked of each
 pair and number of neighbours:
 
-  right      how often the interval meets that of the truth, or it is refused  at least 95%
+  right      how often the interval contains the truth, or it is refused       at least 95%
   error      how far the median latency is from the quiet one, one thread       below 3%, below 2 ms 5%
   found      how often 1% more work is found (one thread, at most 2 neighbours) at least 90%, within 20 s
   false      how often equal programs are told apart                            at most 5%
@@ -112,8 +112,8 @@ def judge(name: str, pools: dict[str, list[Launch]], trials: int) -> tuple[str, 
     truths = {measure: truth(quiet, threads, measure) for measure in ("wall time", "cpu time")}
     given = [(found, seconds) for found, seconds in answers if found.low is not None]
     right = [
-        _meet(found, truths["cpu time" if found.measured == "cpu time" else "wall time"])
-        for found, _ in given
+        (answer.low or 0) <= (truths[_quiet_measure(answer)].ratio or 0) <= (answer.high or 0)
+        for answer, _ in given
     ]
     good = sum(right) + len(answers) - len(given)
     problems = ["right"] if good < RIGHT * len(answers) else []
@@ -168,9 +168,8 @@ def truth(quiet: Sequence[Launch], threads: int, measure: str) -> Speedup:
     return compare_timed(*(timed(quiet, side, threads, wanted) for side in (0, 1)), same_run=True)
 
 
-def _meet(answer: Speedup, truth: Speedup) -> bool:
-    """The truth was measured, too: it is known as far as its own interval says."""
-    return (answer.low or 0) <= (truth.high or 9e9) and (truth.low or 0) <= (answer.high or 0)
+def _quiet_measure(answer: Speedup) -> str:
+    return "cpu time" if answer.measured == "cpu time" else "wall time"
 
 
 def error(pool: Sequence[Launch], quiet: Sequence[Launch], side: int, threads: int) -> tuple[float, float]:

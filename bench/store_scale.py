@@ -36,7 +36,7 @@ from recorded_runs import SME2
 from model_profiling import Labels, Limits, Store
 from model_profiling.runs import Run
 from model_profiling.store.run_rows import identity_of, rows_of_run
-from model_profiling.store.tables import IN_DATABASE, TABLES, VIEWS
+from model_profiling.store.tables import IN_DATABASE, TABLES, VIEWS, sql_type
 from model_profiling.workflow.history import HistoryQuestion, load_history
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -123,7 +123,7 @@ class Duck:
         self.made = duckdb.connect(str(folder / "duck.db"))
         self.made.execute("SET TimeZone = 'UTC'")
         for name, table in TABLES.items():
-            columns = ", ".join(f'"{column.name}" {column.sql_type}' for column in table.columns)
+            columns = ", ".join(f'"{column.name}" {sql_type(column)}' for column in table.columns)
             self.made.execute(f"CREATE TABLE {name} ({columns})")
             path = folder / "rows.csv"
             answer = store.query(f"SELECT * FROM {name}", Limits(seconds=3600, memory=64 << 30))  # noqa: S608
@@ -176,8 +176,8 @@ def measure(folder: Path, address: str, count: int, operators: int) -> tuple[dic
     judge(
         "adding a run", facts["adding_ms"], "ms", ADDING_MS, f"; by the clock {facts['adding_wall_ms']:.0f}"
     )
-    if store.path is not None:
-        facts["bytes"] = store.path.stat().st_size
+    if store.database.dialect == "sqlite":
+        facts["bytes"] = Path(store.address).stat().st_size
         print(f"{facts['bytes'] / 1e6:.0f} MB")
     duck = None
     with contextlib.suppress(ImportError):

@@ -34,7 +34,7 @@ SECONDS = 0.05
 """What a simulated measurement takes."""
 
 
-def simulated_job(job: Job, program: bytes, home: worker.Home, versions: str) -> worker.TaskResult:
+def simulated_job(job: Job, program: bytes, home: tuple[Path, Path], versions: str) -> worker.TaskResult:
     del home, versions
     worker.unpack(program, Path(tempfile.mkdtemp()) / job.program.name)
     time.sleep(SECONDS)

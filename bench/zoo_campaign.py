@@ -87,9 +87,7 @@ def worked(asked: Asked) -> Row:
     try:
         made = export_model(asked.model, dtype=asked.dtype, outdir=home / "artifacts")
         row = replace(row, exported=True, operators=made.coverage.operators)
-        host = ProfileOptions(
-            target=TargetChoice("host"), runs=asked.runs, rounds=asked.rounds, mode="rounds", outdir=home
-        )
+        host = ProfileOptions(target=TargetChoice("host"), runs=asked.runs, rounds=asked.rounds, outdir=home)
         outcome = profile_one(str(made.pte), host, RunOptions(force=True)).main
         row = with_run(row, outcome)
         for finding in outcome.analysis.findings if asked.follow and outcome.analysis else ():

@@ -17,7 +17,8 @@ ROOT = Path(__file__).resolve().parents[1]
 sys.path[:0] = [str(ROOT)]
 
 try:
-    from model_profiling.config.new_config import Kind, NewConfig, write_new_config
+    from model_profiling.config.new_config import config_template
+    from model_profiling.core import files
     from model_profiling.core.errors import ProfilingError
     from model_profiling.export import export_model
     from model_profiling.export.records import ExportResult, read_export
@@ -30,7 +31,7 @@ except ModuleNotFoundError as missing:
     sys.stderr.write(f"error: the test cases need the Python module {missing.name}; {cure}\n")
     sys.exit(2)
 
-HERE: Kind = "mac" if sys.platform == "darwin" else "linux"
+HERE = "mac" if sys.platform == "darwin" else "linux"
 _asked = {"model": "toy_cnn"}
 
 
@@ -59,17 +60,12 @@ def exported(dtype: str) -> ExportResult:
 def config() -> Path:
     """A minimal config: SME2 on and off for latency, and both once more for kernels, some seconds in all."""
     program = exported("fp16").pte
-    wanted = NewConfig(
-        model=program,
-        kind=HERE,
-        output_root=home() / "run",
-        runs=2,
-        warmup=1,
-        rounds=2,
-        budget_s=2,
-        trace=True,
-    )
-    return write_new_config(wanted, home() / "config.json", force=True)
+    raw: Any = config_template(program, "host", home(), output_root=home() / "run", trace=True)
+    raw["schedule"] = {"rounds": 2, "budget_s": 2}
+    for experiment in raw["experiments"]:
+        experiment.update(runs=2, warmup=1)
+    files.write_json(home() / "config.json", raw)
+    return home() / "config.json"
 
 
 @functools.cache

@@ -309,9 +309,7 @@ def cli(tmp_path: Path, request: pytest.FixtureRequest) -> Callable[..., process
 def sme2prof(capsys: pytest.CaptureFixture[str]) -> Iterator[Callable[..., process.Completed]]:
     """`sme2prof("validate", run_dir)`: the command line in this process, for what it answers and returns."""
     from model_profiling.cli.main import main
-    from model_profiling.targets.power_mode import take_pending_notes
 
-    take_pending_notes()  # of phones of earlier tests
     before = {number: signal.getsignal(number) for number in (signal.SIGTERM, signal.SIGHUP)}
 
     def call(*words: object) -> process.Completed:

@@ -20,7 +20,6 @@ Json = dict[str, Any]
 DATA = Path(__file__).parent / "data" / "runs"
 ARM, EMULATED = DATA / "arm_without_sme2", DATA / "emulated_sme2"
 X86_64, SME2 = DATA / "x86_64", DATA / "sme2_hardware"
-OLD = DATA / "kit_0_1_0"
 PROGRAM = DATA / "programs" / "small_cnn_xnnpack_fp16.pte"
 INT8 = DATA / "programs" / "small_cnn_xnnpack_int8.pte"
 ROUNDS, RUNS, TURN = 6, 5, 4

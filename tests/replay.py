@@ -40,6 +40,7 @@ from model_profiling.targets import (
     LockstepOutcome,
     MachineFacts,
     Outcome,
+    Target,
     TargetChoice,
     parse_target,
 )
@@ -54,7 +55,7 @@ def _nothing(_job: Job) -> None:
 
 
 @dataclass
-class ReplayTarget:
+class ReplayTarget(Target):
     """`before` is called with each job and may raise what a process would; `prepare` raises `unprepared`."""
 
     recorded: Path

@@ -15,12 +15,12 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 import arm_programs
+from debian_programs import unpack_closure
 from held_port import HeldPort
 
 from model_profiling.core import process
 from model_profiling.core.errors import SetupError
 from model_profiling.runner import apt
-from model_profiling.runner.apt import unpack_closure
 from model_profiling.runner.cache import cache_root, cached
 
 _SERVER = """\

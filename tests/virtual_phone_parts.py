@@ -12,10 +12,11 @@ import sys
 from dataclasses import dataclass
 from pathlib import Path
 
+from debian_programs import unpack_closure
+
 from model_profiling.core import process
 from model_profiling.core.errors import SetupError
 from model_profiling.runner import apt
-from model_profiling.runner.apt import unpack_closure
 from model_profiling.runner.cache import cache_root, cached
 from model_profiling.runner.compilers import find_compiler
 from model_profiling.runner.features import this_platform

@@ -16,13 +16,13 @@ from unittest import mock
 
 from attack.faulty_server import FAULTS, Fault, FaultyServer, package_index
 from attack.finds import Find, PartResult
+from model_profiling.compat import source_build
 from model_profiling.core import process
 from model_profiling.core.errors import ProfilingError
 from model_profiling.runner import apt
 from model_profiling.runner.build import installed_sdk
-from model_profiling.runner.compilers import ZIG_RELEASE, zig_command, zig_source
+from model_profiling.runner.compilers import ZIG_RELEASE, can_be_fetched, zig_command
 from model_profiling.runner.features import AARCH64_LINUX
-from model_profiling.runner.source_build import presets
 from model_profiling.targets.emulated import aarch64_sdk
 
 PATIENCE_S = 120.0
@@ -37,7 +37,7 @@ def interrupt(seed: int, work: Path) -> PartResult:
         (
             "the compiler's wheel",
             _zig,
-            "" if zig_source(AARCH64_LINUX) else "this Python has no pip",
+            "" if can_be_fetched(AARCH64_LINUX) else "this Python has no pip",
         ),
         ("a package of the distribution", _package, _no_apt()),
         ("a source tree", _sources, "" if shutil.which("git") else "this machine has no git"),
@@ -178,7 +178,7 @@ def _package(fault: Fault, folder: Path) -> Iterator[str]:
 
         def get() -> None:
             with apt.packages_of(archive, "check the mirror") as packages:
-                packages.download(["qemu-user"])
+                packages.download("qemu-user")
 
         yield from _refused(get, folder / "cache")
 
@@ -199,9 +199,12 @@ def _sources(fault: Fault, folder: Path) -> Iterator[str]:
         if path.is_file()
     }
     dest = folder / "executorch"
-    with FaultyServer(files, fault, "").serving() as address, mock.patch.object(presets, "_LIMIT", 20.0):
-        yield from _refused(lambda: presets.fetch_source(address, "main", dest), folder / "cache")
-    yield from _fetched(lambda: presets.fetch_source(f"file://{origin}", "main", dest))
+    with (
+        FaultyServer(files, fault, "").serving() as address,
+        mock.patch.object(source_build, "_LIMIT_S", 20.0),
+    ):
+        yield from _refused(lambda: source_build.fetch_source(address, "main", dest), folder / "cache")
+    yield from _fetched(lambda: source_build.fetch_source(f"file://{origin}", "main", dest))
     if not (dest / "CMakeLists.txt").is_file():
         yield "the checkout that went on has no files"
 

@@ -19,7 +19,6 @@ from model_profiling.config.reading import check_config
 from model_profiling.core.errors import InputError
 from model_profiling.validation.validate import validate
 from model_profiling.workflow.analyse import analyse, write_analysis
-from model_profiling.workflow.clean import Limits, trim_runs
 from model_profiling.workflow.compare import compare
 from model_profiling.workflow.report import parse_tools, write_for_tools, write_report
 from model_profiling.workflow.view import page_to_view
@@ -76,7 +75,6 @@ VERBS: dict[str, Callable[[Path], object]] = {
     "list": lambda run: page_to_view(run.parent),
     "compare": lambda run: compare(run, RUN),
     "config": lambda run: check_config(run / names.CONFIG, files=False),
-    "clean": lambda run: trim_runs([run], Limits(older_than_s=0)),
 }
 
 _WRITTEN = (

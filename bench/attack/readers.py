@@ -39,8 +39,7 @@ from model_profiling.runs.journal import Journal
 from model_profiling.runs.manifest import read_manifest, read_summary_0
 from model_profiling.runs.metrics import read_metrics, read_robust_stats
 from model_profiling.targets.command import read_own_times
-from model_profiling.targets.protocol import Job
-from model_profiling.targets.state import energy_of, read_metered, readings_csv
+from model_profiling.targets.job import Job
 from model_profiling.validation.validate import validate
 from model_profiling.workflow.analyse import analyse
 
@@ -81,8 +80,6 @@ def _log(data: bytes, folder: Path) -> None:
     path = folder / "runner.log"
     path.write_bytes(data)
     text = data.decode("utf-8", "replace")
-    energy_of(metered := read_metered(text, (1_000_000,)), 1)
-    readings_csv(metered, 1)
     read_own_times(Job(path, warmup=1, runs=2), text, None)
 
 

@@ -14,6 +14,7 @@ from unittest.mock import patch
 from attack.reader import DATA, RUN, Reader, at, beside, found, named, replaced
 from model_profiling.config import names
 from model_profiling.config.sweep import SweepConfig, load_sweep
+from model_profiling.config.trace_runners import RECORD, build_record
 from model_profiling.core.records import read_record, record_json
 from model_profiling.doctor.checks import phone_settings
 from model_profiling.export.records import (
@@ -31,17 +32,13 @@ from model_profiling.report.dtypes import read_on_sme2
 from model_profiling.report.language import Language, LanguageCase, LayerTime, PhaseLatency, ReadPerToken
 from model_profiling.report.language_document import language_document
 from model_profiling.report.text import render_markdown
-from model_profiling.runner import apt, cache, features
-from model_profiling.runner.source_build import build, presets
-from model_profiling.runner.source_build.stand_ins import RECORD as BUILD_RECORD
-from model_profiling.runner.source_build.stand_ins import build_record
+from model_profiling.runner import apt, features
 from model_profiling.runs import Run
 from model_profiling.store.store import Store, list_runs
 from model_profiling.store.tables import TABLES_AND_VIEWS
 from model_profiling.sweep.cells import (
     SweepRecord,
     all_cells,
-    job_seconds,
     jobs,
     read_sweep_record,
     write_sweep_record,
@@ -49,7 +46,7 @@ from model_profiling.sweep.cells import (
 from model_profiling.sweep.folder import open_sweep
 from model_profiling.sweep.report import gather, sweep_document
 from model_profiling.targets.power_mode import parse_settings
-from model_profiling.targets.state import COMMANDS, FILES, device_id, gauge_of, read_device
+from model_profiling.targets.state import COMMANDS, FILES, device_id, read_device
 from model_profiling.workflow import compare, skills, try_change
 from model_profiling.workflow.analyse import analyse
 from model_profiling.workflow.compare_language import _language_cases
@@ -65,7 +62,7 @@ _SWEEP = {
     "rungs": ["on", {"name": "own", "disable": ["sme2"]}],
     "cases": {"tiny_llama": [{"method": "prefill", "sizes": {"tokens": [1, 4]}}]},
     "exclude": [{"dtype": "int8", "target": "emulated", "why": "known"}],
-    "schedule": {"mode": "rounds", "rounds": 2},
+    "schedule": {"rounds": 2},
 }
 
 
@@ -90,8 +87,7 @@ def _home() -> Path:
 def _whole_store() -> bytes:
     store = Store.open(_home() / "store.db", make=True)
     store.add([RUN, DATA / "runs" / "x86_64"])
-    assert store.path is not None
-    return store.path.read_bytes()
+    return Path(store.address).read_bytes()
 
 
 def _store(data: bytes, folder: Path) -> None:
@@ -133,8 +129,7 @@ def _sweep_files() -> list[bytes]:
 
 def _sweep_file(path: Path) -> None:
     sweep = load_sweep(path)
-    for job in jobs(sweep):
-        job_seconds(job, path.parent)
+    jobs(sweep)
 
 
 def _sweep_folder(data: bytes, folder: Path) -> None:
@@ -230,23 +225,6 @@ def _exported(path: Path) -> None:
 
 def _built(folder: Path) -> None:
     build_record(folder / "runner")
-    build._inputs(build._read_record(folder))
-
-
-def _cached(data: bytes, folder: Path) -> None:
-    home = folder / "of" / "own" / "entry"
-    home.mkdir(parents=True, exist_ok=True)
-    (home / "runner").write_bytes(b"runner")
-    (home / cache.RECORD).write_bytes(data)
-    cache.damage_of(home)
-
-
-def _entries() -> list[bytes]:
-    home = _home() / "entry"
-    home.mkdir(exist_ok=True)
-    (home / "runner").write_bytes(b"runner")
-    cache.write_record(home, "a runner")
-    return [(home / cache.RECORD).read_bytes()]
 
 
 def _left_set(data: bytes, folder: Path) -> None:
@@ -273,14 +251,13 @@ def _machine(data: bytes, folder: Path) -> None:
     features.from_sysctl(text)
     parse_settings(text)
     texts = {name: dict.fromkeys((FILES | COMMANDS).values(), text) for name in (FILES | COMMANDS)}
-    for use in (read_device, device_id, gauge_of):
+    for use in (read_device, device_id):
         use(texts)
 
 
 _PHONE = b"""level: 87\nvoltage: 4100\ntemperature: 291\nstatus: 3\nAC powered: false\nlow_power=0
 Temperature{mValue=41.5, mType=0, mName=cpu0, mStatus=0}\n1805000\n-350000\n"""
 _FOUND_OF_MACHINES = found("cpuinfo/*.txt", "distributions/*", "macos/*/*.txt")
-_BUILD = [{"file": "a.c", "output": "a.o", "command": "cc -c a.c"}]
 _CONFIG = {"model_type": "llama", "num_hidden_layers": 2, "max_position_embeddings": 64}
 OF_VERBS: tuple[Reader, ...] = (
     Reader("store", "named", 10, lambda: [_whole_store()], _store),
@@ -300,11 +277,7 @@ OF_VERBS: tuple[Reader, ...] = (
            at("config.json", lambda path: choose_folder(str(path.parent)))),
     Reader("skills", "json", 50, lambda: _json({"files": {"sme2prof-a/SKILL.md": "0" * 64}}),
            beside(skills.RECORD, skills._recorded)),
-    Reader("build", "json", 50, lambda: _json({"inputs": {"a": "b"}}), beside(BUILD_RECORD, _built)),
-    Reader("commands", "json", 50, lambda: _json(_BUILD), beside("compile_commands.json", build._comparable)),
-    Reader("presets", "json", 50, found("executorch_standin/checkout/CMakePresets.json"),
-           beside(presets.USER_PRESETS, presets.merge_presets)),
-    Reader("cache", "json", 100, _entries, _cached),
+    Reader("build", "json", 50, lambda: _json({"inputs": {"a": "b"}}), beside(RECORD, _built)),
     Reader("power mode", "json", 50, lambda: _json(_LEFT), _left_set),
     Reader("machine", "text", 50, lambda: [_PHONE, *_FOUND_OF_MACHINES()], _machine),
 )  # fmt: skip

@@ -96,7 +96,7 @@ def _sweep(made: Path, folder: Path) -> None:
         "warmup": 0,
         "threads": [1, 2],
     }
-    sweep["schedule"] = {"mode": "rounds", "rounds": 2}
+    sweep["schedule"] = {"rounds": 2}
     (folder / "s.json").write_text(json.dumps(sweep))
 
 

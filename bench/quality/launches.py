@@ -18,7 +18,7 @@ from model_profiling.statistics.lockstep import TurnPlan, plan_turns
 from model_profiling.statistics.measure import Inferences, Rule, disturbance, rule_for
 from model_profiling.targets import Job
 from model_profiling.targets.host import HostTarget
-from model_profiling.targets.protocol import LockstepJob, LockstepOutcome
+from model_profiling.targets.job import LockstepJob, LockstepOutcome
 
 BUDGET_S = 22.5
 """What `profile` leaves of its 30 seconds for latencies; the rest is for the event tracer."""

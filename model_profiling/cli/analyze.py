@@ -12,7 +12,7 @@ import click
 from model_profiling.analysis.headroom import outlook_of
 from model_profiling.analysis.run import RunAnalysis
 from model_profiling.cli import frame
-from model_profiling.cli.for_tools import print_answers
+from model_profiling.cli.answers import print_answers
 from model_profiling.cli.progress import shown_progress
 from model_profiling.config.remarks import warning_lines
 from model_profiling.report.data import ReportData, report_data
@@ -47,7 +47,7 @@ def analyze_command(
     out: Path | None,
     quiet: bool,
     as_json: bool,
-    **asked: Any,  # parameters of analyse, typed by click
+    **sources: Any,  # parameters of analyse, typed by click
 ) -> None:
     """Print where the time went in every dump of RUN_DIR, and write it as CSV and JSON.
 
@@ -60,7 +60,7 @@ def analyze_command(
             from model_profiling.workflow.measure import use_factors
 
             use_factors(run_dir, factors)
-        analysis = analyse(run_dir, **asked, progress=progress)
+        analysis = analyse(run_dir, **sources, progress=progress)
         written = write_analysis(analysis, out)
     if factors is not None:
         frame.warn_without_projection([outlook_of(analysis.run, analysis)])
@@ -86,5 +86,5 @@ def _blocks(data: ReportData, analysis: RunAnalysis) -> Iterator[Block]:
         yield Heading("Compared")
     for pair in data.pairs:
         yield Paragraph(f"{pair.label}: {pair.speedup.verdict.value} ({pair.speedup.reason})")
-    if told := advice(data):
-        yield from (Heading("What to do next"), *told)
+    if steps := advice(data):
+        yield from (Heading("What to do next"), *steps)

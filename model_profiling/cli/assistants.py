@@ -1,4 +1,4 @@
-"""`sme2prof skills install|list` and `mcp`: the kit for coding assistants."""
+"""`sme2prof skills install` and `mcp`: the kit for coding assistants."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from model_profiling.cli import frame
 from model_profiling.core.errors import InputError, SetupError
 from model_profiling.core.formatting import plural
 from model_profiling.core.hints import install_extra
-from model_profiling.workflow.skills import ASSISTANTS, STANDARD, install_skills, list_skills
+from model_profiling.workflow.skills import ASSISTANTS, STANDARD, install_skills
 
 
 @frame.command(
@@ -29,12 +29,12 @@ from model_profiling.workflow.skills import ASSISTANTS, STANDARD, install_skills
     help="Assistant to install for, in this project.",
 )
 @click.option("--dir", "folder", type=frame.FOLDER, help="Another folder, such as the one in your home.")
-@click.option("--force", is_flag=True, help="Replace files even if somebody changed them.")
+@click.option("--force", is_flag=True, help="Replace files with another content.")
 def install(assistant: str | None, folder: Path | None, force: bool, as_json: bool) -> None:
     """Write the kit's skills to the folder where a coding assistant looks.
 
-    Each skill gets a folder in the Agent Skills format. You can repeat it: files of an older kit are
-    replaced. If somebody changed one of the files, nothing is written.
+    Each skill gets a folder in the Agent Skills format. If a file is there with another content (edited, or
+    of another version), nothing is written unless you give --force.
     """
     if assistant and folder:
         raise click.UsageError("--for and --dir both say where to write; give one")
@@ -47,31 +47,16 @@ def install(assistant: str | None, folder: Path | None, force: bool, as_json: bo
         return
     for name in done.skills:
         frame.say(f"{done.folder / name}")
-    removed = f", {plural(len(done.removed), 'old one')} removed" if done.removed else ""
     frame.say(
         f"{plural(len(done.skills), 'skill')}: {plural(len(done.written), 'file')} written, "
-        f"{len(done.unchanged)} already as they should be{removed}"
+        f"{len(done.unchanged)} already as they should be"
     )
-
-
-@frame.command("list", example="sme2prof skills list\nsme2prof skills list --json", facts=True)
-def list_(as_json: bool) -> None:
-    """List the kit's skills, in the order in which they are used."""
-    skills = list_skills()
-    if as_json:
-        listed = [
-            {"name": skill.name, "description": skill.description, "files": list(skill.files)}
-            for skill in skills
-        ]
-        frame.facts({"schema_version": 1, "skills": listed})
-        return
-    frame.table(("NAME", "DOES"), [(skill.name, skill.description.partition(". ")[0]) for skill in skills])
 
 
 skills_command = frame.group(
     "skills",
     "Install the kit's skills for a coding assistant.",
-    [install, list_],
+    [install],
     example="sme2prof skills install --for claude",
 )
 

@@ -51,17 +51,17 @@ def doctor_command(fetch: bool, verbose: bool, devices: bool, phone: str | None,
             progress.stage("getting what emulation needs")
             fetch_emulation()
     with shown_progress(lines=True):
-        told = phone_report(phone.removeprefix("android:") or None) if phone is not None else {}
+        report = phone_report(phone.removeprefix("android:") or None) if phone is not None else {}
     diagnosis = examine()
     if as_json:
-        frame.facts(diagnosis.as_dict() | ({"phone": told} if told else {}))
+        frame.facts(diagnosis.as_dict() | ({"phone": report} if report else {}))
     else:
-        for title, said in told.items():
-            frame.say(f"{title}\n{textwrap.indent(said, '  ')}\n")
+        for title, text in report.items():
+            frame.say(f"{title}\n{textwrap.indent(text, '  ')}\n")
         frame.say(diagnosis.as_text(verbose=verbose))
-        if problem := told.get("problem"):
+        if problem := report.get("problem"):
             frame.say(f"\nthe phone: {problem}")
-    return 0 if diagnosis.ok and "problem" not in told else 1
+    return 0 if diagnosis.ok and "problem" not in report else 1
 
 
 @frame.command("validate", example="sme2prof validate out_toy_cnn/runs/xnnpack_fp16/linux", facts=True)

@@ -3,36 +3,32 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypedDict
+from typing import Any, TypedDict
 
 import click
 
 from model_profiling.analysis.structure import Aspect
-from model_profiling.cli import for_tools, frame
+from model_profiling.cli import frame
+from model_profiling.cli.answers import print_warnings
 from model_profiling.cli.progress import measuring
 from model_profiling.config import names
 from model_profiling.core import files
-from model_profiling.core.errors import InputError, ProfilingError
-from model_profiling.core.records import record_json
+from model_profiling.core.errors import InputError
 from model_profiling.report.comparison import Comparison, comparison_facts, headline
 from model_profiling.report.comparison_document import comparison_document, comparison_junit, comparison_page
 from model_profiling.report.document import Folded
 from model_profiling.report.text import render_markdown, render_terminal
 from model_profiling.report.tools import file_word
 from model_profiling.runner.machine import parse_target, target_kinds
-from model_profiling.runs import Times
 from model_profiling.workflow.compare import are_programs, compare
 from model_profiling.workflow.compare_language import compare_language, language_folders
 from model_profiling.workflow.report import tell_of_comparison, write_page
-
-if TYPE_CHECKING:
-    from model_profiling.workflow.baselines import KeptVerdict
 
 
 @frame.command(
     "compare",
     example="""sme2prof compare before/runs/xnnpack_fp16/linux after/runs/xnnpack_fp16/linux
-    sme2prof compare main.json pr.json --fail-on-regression 5 --markdown summary.md --junit compare.xml
+    sme2prof compare main.json pr.json --fail-on-regression 5 --out summary.md --out compare.xml
     sme2prof compare before.pte after.pte --budget 60
     sme2prof compare before.pte after.pte --target android:SERIAL
     sme2prof compare out_toy_cnn/runs/xnnpack_fp16/linux --against store:last-good --fail-on-regression 5""",
@@ -47,12 +43,6 @@ if TYPE_CHECKING:
 )
 @frame.store_option
 @click.option("--device", metavar="NAME", help="With --against: this machine's name in the store.")
-@click.option("--add", is_flag=True, help="With --against: add the run to the store, tagged good or bad.")
-@click.option(
-    "--first-is-good",
-    is_flag=True,
-    help="With --add: pass if the store has no run of this model on this device yet.",
-)
 @click.option(
     "--fail-on-regression",
     "limit",
@@ -61,23 +51,21 @@ if TYPE_CHECKING:
     help="Exit with 1 if an experiment of B is significantly slower, by more than PCT percent.",
 )
 @click.option(
-    "--fail-on-kernel-change",
-    is_flag=True,
-    help="Exit with 1 if other kernels ran, or an operator uses another one. Works with emulated runs.",
-)
-@click.option(
-    "--fail-on-structure-change",
-    is_flag=True,
-    help="Exit with 1 if operators, shapes, types or delegation changed. Works with emulated runs.",
+    "--fail-on-change",
+    "fail_on",
+    multiple=True,
+    type=click.Choice(["kernels", "structure"]),
+    help="Exit with 1 if other kernels ran, or if operators, shapes, types or delegation changed. Works with "
+    "emulated runs; may be given twice.",
 )
 @click.option(
     "--out",
+    multiple=True,
     type=frame.FILE,
     show_default="out_compare/A_vs_B/comparison.html; none with --quiet or --json",
-    help="Page to write: .html, or .md with an .html beside it.",
+    help="File to write: .html is a page, .md a summary for a pull request, .xml JUnit for a CI system; may "
+    "be given several times.",
 )
-@click.option("--markdown", type=frame.FILE, help="Write a summary for a pull request to this file.")
-@click.option("--junit", type=frame.FILE, help="Write JUnit XML for a CI system to this file.")
 @click.option("--across-machines", is_flag=True, help="Compare even if the CPUs differ.")
 @click.option("--quiet", is_flag=True, help="Print only the verdict.")
 @frame.times_option
@@ -88,10 +76,7 @@ if TYPE_CHECKING:
 @click.option(
     "--outdir", type=frame.FOLDER, show_default="out_compare/A_vs_B", help="Programs: folder for their runs."
 )
-@frame.resume_options(
-    "Programs: continue an unfinished measurement.",
-    "Programs: replace an unfinished measurement.",
-)
+@frame.force_option
 @frame.no_wait_option
 def compare_command(
     *,
@@ -99,16 +84,11 @@ def compare_command(
     b: Path | None,
     against: str | None,
     limit: float | None,
-    fail_on_kernel_change: bool,
-    fail_on_structure_change: bool,
-    out: Path | None,
-    markdown: Path | None,
-    junit: Path | None,
-    across_machines: bool,
-    times: Times | None,
+    fail_on: tuple[Aspect, ...],
+    out: tuple[Path, ...],
     quiet: bool,
     as_json: bool,
-    **asked: Any,  # options for a store or for programs, typed by click
+    **given: Any,  # options for a baseline, for measurements or for programs, typed by click
 ) -> int:
     """Say which of A and B is faster, how sure that is, and what else differs.
 
@@ -117,71 +97,61 @@ def compare_command(
     first, taking turns, which finds the smallest differences. If a --fail-on-... gate cannot be answered, it
     exits with 2 and says why. For runs side by side without a verdict, use `sme2prof report`.
     """
-    aspects: dict[Aspect, bool] = {"structure": fail_on_structure_change, "kernels": fail_on_kernel_change}
-    gates: Gates = {
-        "limit": None if limit is None else limit / 100,
-        "fail_on": tuple(aspect for aspect, wanted in aspects.items() if wanted),
-    }
-    stored = {name: asked.pop(name) for name in ("store", "device", "add", "first_is_good")}
-    given = [_OPTIONS.get(name, name) for name, value in asked.items() if value]
-    kept: KeptVerdict | None = None
-    unkept: ProfilingError | None = None
+    if (against is None) == (b is None):
+        raise click.UsageError(
+            "name two runs A and B, or one run and its baseline: --against store:last-good"
+        )
+    programs = b is not None and are_programs(a, b)
+    _check_options(given, "a baseline" if against else "programs" if programs else "measurements")
+    for path in out:
+        if path.suffix not in (names.HTML, ".md", ".xml") and not files.is_stream(path):
+            raise click.UsageError(f"--out {path} does not say what to write: end it in .html, .md or .xml")
+    gates: Gates = {"limit": None if limit is None else limit / 100, "fail_on": fail_on}
+    times, across_machines = given.pop("times"), given.pop("across_machines")
+    stored = {name: given.pop(name) for name in ("store", "device")}
     failed, folder = 0, _own_folder(a, b or Path((against or "").removeprefix("store:")))
-    if against is not None:
-        if b is not None:
-            raise click.UsageError("--against compares one run with a stored one: name one run")
-        if given or times is not None:
-            raise click.UsageError(f"--{[*given, 'times'][0]} has no effect with --against: leave it out")
-        comparison, kept, unkept = _judged(a, against, gates, across_machines=across_machines, **stored)
-    elif b is None:
-        raise click.UsageError("Missing argument 'B'; or name a baseline: --against store:last-good")
-    elif about_store := [name for name, value in stored.items() if value]:
-        option = about_store[0].replace("_", "-")
-        raise click.UsageError(f"--{option} needs a store's baseline: name one with --against")
-    elif are_programs(a, b):
-        if across_machines or times is not None:
-            raise click.UsageError(
-                "--across-machines and --times are for measurements, not for programs (.pte)"
-            )
-        comparison, failed, folder = _measured(a, b, gates, quiet=quiet, as_json=as_json, **asked)
-    elif given:
-        raise click.UsageError(f"--{given[0]} is for programs (.pte): A and B are measurements")
+    if b is None:
+        comparison = _judge(a, str(against), gates, across_machines=across_machines, **stored)
+    elif programs:
+        comparison, failed, folder = _measure(a, b, gates, quiet=quiet, as_json=as_json, **given)
     elif times is None and (homes := language_folders(a, b)) is not None:
         comparison = compare_language(*homes, **gates, across_machines=across_machines)
     else:
         comparison = compare(a, b, **gates, across_machines=across_machines, times=times)
-    _write_summaries(comparison, markdown, junit)
-    wanted = out or (None if quiet or as_json else folder / names.COMPARISON)
-    page = _written(comparison, wanted, asked=out is not None) if wanted else None
+    page = _write(comparison, out, None if quiet or as_json else folder / names.COMPARISON)
     if as_json:
-        about = {"report": str(page) if page else None, "kept": record_json(kept) if kept else None}
-        frame.facts({**comparison_facts(comparison), **about})
+        frame.facts({**comparison_facts(comparison), "report": str(page) if page else None})
     else:
-        _print(comparison, kept, page, quiet=quiet)
-    return _exit_code(comparison, unkept) or failed
+        _print(comparison, page, quiet=quiet)
+    return _exit_code(comparison) or failed
+
+
+_USED_BY: dict[str, set[str]] = {
+    "a baseline": {"store", "device", "across_machines"},
+    "measurements": {"times", "across_machines"},
+    "programs": {
+        *("target", "method", "lengths", "values", "threads"),
+        *("budget_s", "outdir", "force", "no_wait"),
+    },
+}
+_SPELLED = {"budget_s": "budget", "lengths": "length", "values": "input"}
+"""Options whose value has another name."""
+
+
+def _check_options(given: dict[str, Any], compared: str) -> None:
+    """Refuse options that have no effect on what is `compared`."""
+    for name, value in given.items():
+        if value and name not in _USED_BY[compared]:
+            users = " or ".join(what for what, used in _USED_BY.items() if name in used)
+            option = _SPELLED.get(name, name).replace("_", "-")
+            raise click.UsageError(f"--{option} is for {users}, not for {compared}: leave it out")
 
 
 def _own_folder(a: Path, b: Path) -> Path:
     """The folder of the page: `out_compare/A_vs_B`, by the last parts of the two paths that differ."""
-    sides = reversed(a.resolve().parts), reversed(b.resolve().parts)
-    different = next(
-        ((one, other) for one, other in zip(*sides, strict=False) if one != other), (a.name, b.name)
-    )
+    sides = zip(reversed(a.resolve().parts), reversed(b.resolve().parts), strict=False)
+    different = next(((one, other) for one, other in sides if one != other), (a.name, b.name))
     return Path("out_compare") / "_vs_".join(file_word(Path(name).stem) for name in different)
-
-
-def _write_summaries(comparison: Comparison, markdown: Path | None, junit: Path | None) -> None:
-    blocks = comparison_document(comparison)
-    if problem := tell_of_comparison(blocks):
-        frame.warn(problem)
-    if markdown is not None:
-        files.write_out(markdown, render_markdown(blocks))
-    if junit is not None:
-        files.write_out(junit, comparison_junit(comparison))
-
-
-_OPTIONS = {"budget_s": "budget", "lengths": "length", "values": "input", "no_wait": "no-wait"}
-"""Options whose value has another name."""
 
 
 class Gates(TypedDict):
@@ -191,52 +161,24 @@ class Gates(TypedDict):
     fail_on: tuple[Aspect, ...]
 
 
-def _judged(
-    run_dir: Path,
-    against: str,
-    gates: Gates,
-    *,
-    across_machines: bool,
-    store: str | None,
-    device: str | None,
-    add: bool,
-    first_is_good: bool,
-) -> tuple[Comparison, KeptVerdict | None, ProfilingError | None]:
-    """Compare a run with one from a store; with `add`, keep the verdict there. A failure to keep it is
-    returned, not raised, so that the verdict is printed first."""
+def _judge(
+    run_dir: Path, against: str, gates: Gates, *, across_machines: bool, store: str | None, device: str | None
+) -> Comparison:
+    """Compare a run with one from a store, which stays as it is."""
     from model_profiling.store.store import Store
-    from model_profiling.workflow.baselines import (
-        LAST_GOOD,
-        baseline_word,
-        compare_with_baseline,
-        keep_verdict,
-    )
+    from model_profiling.workflow.baselines import baseline_word, compare_with_baseline
 
-    word = baseline_word(against)
-    if add and gates["limit"] is None and not gates["fail_on"]:
-        raise click.UsageError("--add keeps a verdict: give a --fail-on-... gate, too")
-    if first_is_good and not add:
-        raise click.UsageError("--first-is-good needs --add: if nothing is kept, every run passes")
-    if first_is_good and word != LAST_GOOD:
-        raise click.UsageError(f"--first-is-good is about store:{LAST_GOOD}")
-    comparison = compare_with_baseline(
+    return compare_with_baseline(
         run_dir,
-        word,
+        baseline_word(against),
         **gates,
-        store=Store.open(store, make=first_is_good),
+        store=Store.open(store),
         across_machines=across_machines,
         device=device,
-        first_is_good=first_is_good,
     )
-    if not add:
-        return comparison, None, None
-    try:
-        return comparison, keep_verdict(Store.open(store), run_dir, comparison, device=device), None
-    except ProfilingError as problem:
-        return comparison, None, problem
 
 
-def _measured(
+def _measure(
     a: Path,
     b: Path,
     gates: Gates,
@@ -245,66 +187,67 @@ def _measured(
     as_json: bool,
     target: str | None,
     threads: tuple[int, ...] | None,
-    resume: bool,
     force: bool,
     no_wait: bool,
-    **asked: Any,
+    **given: Any,
 ) -> tuple[Comparison, int, Path]:
     """Return the comparison, exit code 2 if a program failed, and the folder of the runs."""
     from model_profiling.workflow.measure import RunOptions
     from model_profiling.workflow.profile import compare_programs
 
     with measuring(frame.KEPT, quiet=quiet, no_wait=no_wait) as progress:
-        found = compare_programs(
+        compared = compare_programs(
             a,
             b,
             **gates,
-            **asked,
+            **given,
             target=parse_target(target or "auto"),
             threads=threads or (1,),
-            run=RunOptions(resume=resume, force=force, command_line=frame.command_line()),
+            run=RunOptions(force=force, command_line=frame.command_line()),
             progress=progress,
         )
     if not quiet and not as_json:
-        frame.say(f"A's run: {found.a}\nB's run: {found.b}\n")
-    failed = for_tools.print_warnings(found.warnings, quiet=quiet or as_json)
-    return found.comparison, failed, found.home
+        frame.say(f"A's run: {compared.a}\nB's run: {compared.b}\n")
+    failed = print_warnings(compared.warnings, quiet=quiet or as_json)
+    return compared.comparison, failed, compared.home
 
 
-def _written(comparison: Comparison, page: Path, *, asked: bool) -> Path | None:
-    """Write the page and return its path; a page that was not asked for fails no comparison."""
-    title, blocks = comparison_page(comparison)
-    try:
-        return write_page(blocks, page, title)
-    except InputError as problem:
-        if asked:
-            raise
-        frame.warn(f"no page was written: {problem}")
-        return None
+def _write(comparison: Comparison, out: tuple[Path, ...], usual: Path | None) -> Path | None:
+    """Write the files in `out`, and return the page's path. Without a page among them, `usual` is one; that
+    it cannot be written fails no comparison."""
+    blocks, (title, page_blocks) = comparison_document(comparison), comparison_page(comparison)
+    if problem := tell_of_comparison(blocks):
+        frame.warn(problem)
+    page = None
+    for path in out:
+        if path.suffix == names.HTML:
+            page = write_page(page_blocks, path, title)
+        elif path.suffix == ".xml":
+            files.write_out(path, comparison_junit(comparison))
+        else:
+            files.write_out(path, render_markdown(blocks))
+    if page is None and usual is not None:
+        try:
+            page = write_page(page_blocks, usual, title)
+        except InputError as problem:
+            frame.warn(f"no page was written: {problem}")
+    return page
 
 
-def _print(comparison: Comparison, kept: KeptVerdict | None, page: Path | None, *, quiet: bool) -> None:
+def _print(comparison: Comparison, page: Path | None, *, quiet: bool) -> None:
     """Print the headline last: on a terminal that is what people read first."""
     if not quiet:
-        shown = [block for block in comparison_document(comparison)[1:] if not isinstance(block, Folded)]
-        frame.say(render_terminal(shown).strip())
-        if kept is not None:
-            noisy = "without the tag good, because noise could hide a slowdown above the limit"
-            frame.say(f"Kept in {kept.store} {f'as {kept.tag}' if kept.tag else noisy}: {kept.run_id}.")
-        for written in for_tools.pages(page) if page else ():
-            frame.say_wrote(written)
+        blocks = comparison_document(comparison)[1:]
+        frame.say(render_terminal([block for block in blocks if not isinstance(block, Folded)]).strip())
+        if page:
+            frame.say_wrote(page)
     frame.say(headline(comparison))
 
 
-def _exit_code(comparison: Comparison, unkept: ProfilingError | None) -> int:
-    """A failed gate takes precedence over a failure to keep the run."""
+def _exit_code(comparison: Comparison) -> int:
     if comparison.answer == "failed":
-        if unkept is not None:
-            frame.warn(f"the run is not kept in the store: {unkept}")
         return 1
     if comparison.answer == "no answer":
         what, why = comparison.unanswered[0]
         raise InputError(f"{what} cannot be compared: {why}", "a gate without an answer does not pass")
-    if unkept is not None:
-        raise unkept
     return 0

@@ -9,7 +9,6 @@ from __future__ import annotations
 import functools
 import json
 import math
-import os
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
@@ -27,9 +26,7 @@ if TYPE_CHECKING:
     from model_profiling.analysis.headroom import Outlook
     from model_profiling.runs import Run
 
-_MOST = 10**9
 T = TypeVar("T")
-
 Function = Callable[..., int | None]
 Decorator = Callable[[Function], Function]
 
@@ -45,7 +42,7 @@ def command(name: str, *, example: str, facts: bool = False) -> Callable[[Functi
                 raise click.UsageError("--json goes to standard output already: name a file in place of -")
             return function(**given)
 
-        made = click.command(name, _Command, epilog=_epilog(example))(call)
+        made = click.command(name, epilog=_epilog(example))(call)
         if facts:
             made.params.append(
                 click.Option(["--json", "as_json"], is_flag=True, help="Print the facts as JSON.")
@@ -54,26 +51,6 @@ def command(name: str, *, example: str, facts: bool = False) -> Callable[[Functi
         return made
 
     return make
-
-
-class _Command(click.Command):
-    """Shows defaults in one style, and of an option only its first name: others are earlier spellings."""
-
-    def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
-        options = [param for param in self.get_params(ctx) if isinstance(param, click.Option)]
-        records = [record for option in options if (record := option.get_help_record(ctx))]
-        with formatter.section("Options"):
-            formatter.write_dl([(_FIRST.sub(r"\1", names), _in_one_style(text)) for names, text in records])
-
-
-_FIRST = re.compile(r"(--[\w-]+), --[\w-]+")
-_LIMITS = re.compile(r"(; |  \[)[^;\[\]\n]*\bx\b[^;\[\]\n]*\]$")
-
-
-def _in_one_style(text: str) -> str:
-    """`[default: 5]`: without click's parentheses, and without the limits, which its errors state."""
-    text = _LIMITS.sub(lambda found: "]" if found[1] == "; " else "", text)
-    return re.sub(r"\[default: \((.*)\)\]$", r"[default: \1]", text)
 
 
 def group(name: str, help: str, commands: Sequence[click.Command], *, example: str) -> click.Group:
@@ -85,27 +62,13 @@ def _epilog(example: str) -> str:
     return "\b\nExample:\n" + "\n".join(lines)
 
 
-class _NamedPath(click.Path):
-    """A path that the system can accept: others are refused now, not in the middle of the work."""
-
-    def convert(
-        self, value: str | os.PathLike[str], param: click.Parameter | None, ctx: click.Context | None
-    ) -> Path:
-        named = files.as_path(value)
-        super().convert(named, param, ctx)
-        return named
-
-
-class IntRange(click.IntRange):
-    """An integer of limited size: click itself accepts numbers of 4,300 digits."""
-
-    name = "number"
-
-    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> int:
-        number = int(super().convert(value, param, ctx))
-        if abs(number) > _MOST:
-            self.fail(f"{value} is more than {_MOST}.", param, ctx)
-        return number
+def debug_option() -> click.Option:
+    return click.Option(
+        ["--debug"],
+        is_flag=True,
+        expose_value=False,
+        help="Show the traceback and the libraries' own output.",
+    )
 
 
 class FloatRange(click.FloatRange):
@@ -120,22 +83,13 @@ class FloatRange(click.FloatRange):
         return number
 
 
-def debug_option() -> click.Option:
-    return click.Option(
-        ["--debug"],
-        is_flag=True,
-        expose_value=False,
-        help="Show the traceback and the libraries' own output.",
-    )
-
-
 class Counts(click.ParamType):  # type: ignore[type-arg]  # generic in newer clicks only
     """Different whole numbers, separated by commas; each at least `least`, and of at most nine digits."""
 
     name = "text"
 
-    def __init__(self, least: int = 1, like: str = "1,2,4") -> None:
-        self._least, self._like = least, like
+    def __init__(self, least: int = 1) -> None:
+        self._least = least
 
     def convert(
         self, value: Any, param: click.Parameter | None, ctx: click.Context | None
@@ -143,14 +97,50 @@ class Counts(click.ParamType):  # type: ignore[type-arg]  # generic in newer cli
         if isinstance(value, tuple):  # a second call must change nothing
             return value
         words = [word.strip() for word in value.split(",")]
-        if not all(re.fullmatch("[0-9]{1,9}", word) for word in words):
-            self.fail(f"{value!r} is not a list of whole numbers such as {self._like}", param, ctx)
-        found = tuple(map(int, words))
-        if min(found) < self._least:
-            self.fail(f"{min(found)} is too small: at least {self._least}", param, ctx)
-        if len(set(found)) < len(found):
-            self.fail(f"{value!r} names a number twice", param, ctx)
-        return found
+        if not all(re.fullmatch("[0-9]{1,9}", word) for word in words) or len(set(words)) < len(words):
+            self.fail(f"{value!r} is not a list of different whole numbers such as 1,2,4", param, ctx)
+        if min(map(int, words)) < self._least:
+            self.fail(f"{min(map(int, words))} is too small: at least {self._least}", param, ctx)
+        return tuple(map(int, words))
+
+
+def output_file(named: str) -> Path:
+    """The path of an output; `-` is standard output, which can take only one."""
+    path = files.STDOUT if named == "-" else files.as_path(named)
+    if files.is_stdout(path):
+        if _files_on_stdout:
+            raise InputError("two outputs go to standard output", "name a file for one of them")
+        _files_on_stdout.append(path)
+    return path
+
+
+def output_folder(named: str) -> Path:
+    path = files.as_path(named)
+    if named == "-" or files.is_stream(path):
+        raise InputError(f"{named} is not a folder", "name a folder: several files are written")
+    if path.is_file():
+        raise InputError(f"{named} is a file, not a folder", "name another folder")
+    return path
+
+
+class _NamedPath(click.ParamType):  # type: ignore[type-arg]  # generic in newer clicks only
+    """A path that the system can accept; others are refused now, and errors name the option."""
+
+    name = "path"
+
+    def __init__(self, convert: Callable[[str], Path]) -> None:
+        self._convert = convert
+
+    def convert(self, value: object, param: click.Parameter | None, ctx: click.Context | None) -> Path:
+        try:
+            return value if isinstance(value, Path) else self._convert(str(value))
+        except InputError as problem:
+            self.fail(str(problem), param, ctx)
+
+
+PATH = _NamedPath(files.as_path)
+FILE = _NamedPath(output_file)
+FOLDER = _NamedPath(output_folder)
 
 
 def _as_times(_context: click.Context, _option: click.Parameter, word: str | None) -> object:
@@ -160,18 +150,9 @@ def _as_times(_context: click.Context, _option: click.Parameter, word: str | Non
 
 
 def _as_factors(_context: click.Context, _option: click.Parameter, text: str | None) -> object:
-    if text is None:
-        return None
     from model_profiling.runs.evidence import parse_factors
 
-    return parse_factors(text)
-
-
-PATH = _NamedPath(readable=False, path_type=Path)
-
-
-def _as_keep(_context: click.Context, _option: click.Parameter, pairs: tuple[str, ...]) -> tuple[str, ...]:
-    return parse_keep(pairs)
+    return None if text is None else parse_factors(text)
 
 
 times_option = click.option(
@@ -197,6 +178,9 @@ evidence_option = click.option(
     help="For a CPU without SME2: an emulated run of the same .pte file that shows what runs on SME2, or a "
     "Linux machine with the kit to make one. It is kept in the run. May be given several times.",
 )
+force_option = click.option(
+    "--force", is_flag=True, help="Replace an unfinished run; without this it is continued."
+)
 no_wait_option = click.option(
     "--no-wait", is_flag=True, help="If others use this machine for measuring, exit with 2 and do not wait."
 )
@@ -216,15 +200,8 @@ threads_option = click.option(
     show_default=True,
     help="Thread counts, such as 1,2,4.",
 )
-rounds_option = click.option(
-    "--rounds",
-    type=IntRange(1),
-    show_default="12 with --mode rounds, else no limit",
-    help="The most launches; with --mode rounds, the number of rounds.",
-)
 calibrate_option = click.option(
     "--calibrate",
-    "--calibration",
     "calibration",
     metavar="FILE.py:FUNCTION|FILE.npz",
     show_default="the example inputs",
@@ -233,14 +210,9 @@ calibrate_option = click.option(
 keep_option = click.option(
     "--keep",
     multiple=True,
-    callback=_as_keep,
+    callback=lambda _context, _option, pairs: parse_keep(pairs),
     metavar="MODULE=fp32",
     help="Keep a layer, or all layers of a class, in fp32; may be given several times.",
-)
-sample_option = click.option(
-    "--sample",
-    is_flag=True,
-    help="Also show which kernels run inside each operator; this takes extra runs.",
 )
 store_option = click.option(
     "--store",
@@ -250,56 +222,35 @@ store_option = click.option(
 )
 
 
-KEPT = "everything measured so far is kept; continue with the same command and --resume"
+KEPT = "everything measured so far is kept; the same command continues"
 
 
-def resume_options(resume: str, force: str, again: str = "--force") -> Decorator:
-    """Add `--resume` and `--force`, which exclude each other; `again` is the name shown for the second."""
+def _by_input(read: Callable[[str], T]) -> Callable[..., dict[str, tuple[T, ...]]]:
+    """Read `tokens=32,128` as the input's name and what it is given."""
 
-    def add(function: Function) -> Function:
-        @functools.wraps(function)
-        def call(**given: Any) -> int | None:
-            if given["resume"] and given["force"]:
-                raise click.UsageError(f"--resume continues, {again} starts again: give one of them")
-            return function(**given)
-
-        spelled = dict.fromkeys((again, "--force"))
-        with_force = click.option(*spelled, "force", is_flag=True, help=force)(call)
-        return click.option("--resume", is_flag=True, help=resume)(with_force)
-
-    return add
-
-
-def _by_input(
-    option: click.Parameter, words: Sequence[str], read: Callable[[str], T]
-) -> dict[str, tuple[T, ...]]:
-    """`tokens=32,128` as the input's name and what it is given."""
-    found = {}
-    for word in words:
-        name, _, given = word.partition("=")
+    def convert(
+        _context: click.Context, option: click.Parameter, words: Sequence[str]
+    ) -> dict[str, tuple[T, ...]]:
+        pairs = [word.partition("=")[::2] for word in words]
         try:
-            found[name] = tuple(read(each) for each in given.split(","))
+            return {name: tuple(map(read, given.split(","))) for name, given in pairs}
         except ValueError as problem:
-            raise click.BadParameter(f"{word!r} is not {option.metavar}") from problem
-    return found
+            raise click.BadParameter(f"{problem}; write {option.metavar}") from problem
+
+    return convert
 
 
-def _lengths(
-    _context: click.Context, option: click.Parameter, words: Sequence[str]
-) -> dict[str, tuple[tuple[int, ...], ...]]:
-    found = _by_input(option, words, lambda text: tuple(int(size) for size in text.split("x")))
-    if any(size < 1 for lengths in found.values() for length in lengths for size in length):
-        raise click.BadParameter("a length is at least 1")
-    return found
+def _sizes(text: str) -> tuple[int, ...]:
+    sizes = tuple(int(size) for size in text.split("x"))
+    if min(sizes) < 1:
+        raise ValueError("a length is at least 1")
+    return sizes
 
 
-def _values(
-    _context: click.Context, option: click.Parameter, words: Sequence[str]
-) -> dict[str, tuple[float, ...]]:
-    found = _by_input(option, words, float)
-    if not all(math.isfinite(value) for values in found.values() for value in values):
-        raise click.BadParameter("values must be finite numbers")
-    return found
+def _finite(text: str) -> float:
+    if not math.isfinite(number := float(text)):
+        raise ValueError("values must be finite numbers")
+    return number
 
 
 def case_options(*, several: bool = False, about: str = "") -> Decorator:
@@ -315,7 +266,7 @@ def case_options(*, several: bool = False, about: str = "") -> Decorator:
         "--length",
         "lengths",
         multiple=True,
-        callback=_lengths,
+        callback=_by_input(_sizes),
         metavar="INPUT=N,..." if several else "INPUT=N",
         help=f"{about}Length (32) or all sizes (1x32) of an input that may vary"
         f"{'; several are profiled one by one' if several else ''}.",
@@ -324,7 +275,7 @@ def case_options(*, several: bool = False, about: str = "") -> Decorator:
         "--input",
         "values",
         multiple=True,
-        callback=_values,
+        callback=_by_input(_finite),
         metavar="INPUT=V,...",
         help=f"{about}Values of an input, by name or number; one value fills all of it.",
     )
@@ -332,9 +283,9 @@ def case_options(*, several: bool = False, about: str = "") -> Decorator:
 
 
 def warn_without_projection(outlooks: Iterable[Outlook]) -> None:
-    known = list(outlooks)
-    if not any(outlook.projections for outlook in known):
-        warn(f"--sme2-factor has no effect: {known[0].reason}")
+    outlooks = list(outlooks)
+    if not any(outlook.projections for outlook in outlooks):
+        warn(f"--sme2-factor has no effect: {outlooks[0].reason}")
 
 
 def warn_of_unused_evidence(evidence: Sequence[Path], mains: Iterable[Run]) -> None:
@@ -342,27 +293,13 @@ def warn_of_unused_evidence(evidence: Sequence[Path], mains: Iterable[Run]) -> N
         warn("--evidence has no effect: it is for latencies of a CPU without SME2")
 
 
-def warn_of_limits(
-    mode: str | None, rounds: int | None, *, precision: float | None, budget_s: float | None
-) -> None:
-    """Warn of limits that cannot end measuring, because --rounds ends it before they may."""
-    from model_profiling.config.settings import Schedule
-
-    least = Schedule().min_rounds
-    # In lockstep, the budget also decides how long a launch is.
-    given = {"--precision": precision, "--budget": budget_s if mode == "rounds" else None}
-    for option, value in given.items():
-        if value is not None and rounds is not None and rounds <= least:
-            warn(f"{option} has no effect: --rounds {rounds} ends measuring before {option} may")
-
-
-def warn_of_skipped_models(asked: str = "") -> None:
-    """Warn of each model folder that cannot be imported, but not of `asked`, which raises its own error."""
+def warn_of_skipped_models(model: str = "") -> None:
+    """Warn of each model folder that cannot be imported, but not of `model`, which raises its own error."""
     from model_profiling.models.registry import discover, skipped_folders
 
     discover()
     for skipped in skipped_folders():
-        if asked not in skipped.names:
+        if model not in skipped.names:
             warn(skipped.text)
 
 
@@ -377,44 +314,6 @@ def remember(words: Sequence[str]) -> None:
     _files_on_stdout.clear()
 
 
-def output_file(named: str) -> Path:
-    """The path of an output; `-` is standard output, which can take only one."""
-    path = files.STDOUT if named == "-" else files.as_path(named)
-    if files.is_stdout(path):
-        if _files_on_stdout:
-            raise InputError("two outputs go to standard output", "name a file for one of them")
-        _files_on_stdout.append(path)
-    return path
-
-
-def output_folder(named: str) -> Path:
-    path = files.as_path(named)
-    if named == "-" or files.is_stream(path):
-        raise InputError(f"{named} is not a folder", "name a folder: several files are written")
-    if path.is_file():
-        raise InputError(f"{named} is a file, not a folder", "name another folder")
-    return path
-
-
-class _Output(click.ParamType):  # type: ignore[type-arg]  # generic in newer clicks only
-    """A path to write to; errors name the option."""
-
-    name = "path"
-
-    def __init__(self, convert: Callable[[str], Path]) -> None:
-        self._convert = convert
-
-    def convert(self, value: object, param: click.Parameter | None, ctx: click.Context | None) -> Path:
-        try:
-            return value if isinstance(value, Path) else self._convert(str(value))
-        except InputError as problem:
-            self.fail(str(problem), param, ctx)
-
-
-FILE = _Output(output_file)
-FOLDER = _Output(output_folder)
-
-
 def command_line() -> tuple[str, ...]:
     """The command that repeats this run."""
     return ("sme2prof", *_words)
@@ -426,11 +325,11 @@ def debugging() -> bool:
 
 def say(text: str = "", *, err: bool = False) -> None:
     """Print text, made safe: names in it may hold terminal escapes or commands to a CI service."""
-    shown = no_command(printable(text))
+    safe = no_command(printable(text))
     if err or _files_on_stdout:
-        say_aside(shown)
+        say_aside(safe)
     else:
-        click.echo(shown)
+        click.echo(safe)
 
 
 def say_wrote(path: Path, more: str = "") -> None:

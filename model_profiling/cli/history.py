@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shutil
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -14,7 +13,6 @@ if TYPE_CHECKING:
     from model_profiling.report.history import History
 
 _MOST_PRINTED = 12
-_CHART_WIDTHS = 20, 100
 _DATES = "%Y-%m-%d", "%Y-%m-%dT%H:%M", "%Y-%m-%dT%H:%M:%S"
 
 
@@ -29,7 +27,7 @@ _DATES = "%Y-%m-%d", "%Y-%m-%dT%H:%M", "%Y-%m-%dT%H:%M:%S"
 @click.option("--dtype", help="Only this number format.")
 @click.option("--backend", help="Only this backend.")
 @click.option("--device", metavar="NAME", help="Only this device: its name in the store, or a part of it.")
-@click.option("--threads", type=frame.IntRange(1), help="Only this number of threads.")
+@click.option("--threads", type=click.IntRange(1, 512), help="Only this number of threads.")
 @click.option("--experiment", help="Only this experiment.")
 @click.option(
     "--since",
@@ -74,14 +72,10 @@ def history_command(
 
 
 def _print(history: History) -> None:
-    from model_profiling.report.history import left_out_sentences, series_sentences, series_title, text_chart
+    from model_profiling.report.history import left_out_sentences, series_sentences, series_title
 
-    narrowest, widest = _CHART_WIDTHS
-    width = min(widest, max(narrowest, shutil.get_terminal_size().columns - 12))
     for series in history.series[:_MOST_PRINTED]:
         frame.say(series_title(series.key))
-        for line in text_chart(series, width):
-            frame.say(f"  {line}")
         for sentence in series_sentences(series):
             frame.say(f"- {sentence}")
         frame.say()

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import Any
 
 import click
 
-from model_profiling.cli import for_tools, frame
-from model_profiling.cli.for_tools import page_facts, pages
+from model_profiling.cli import frame
+from model_profiling.cli.answers import page_facts, pages, print_warnings
 from model_profiling.cli.progress import measuring
 from model_profiling.core.number_formats import FORMATS_HELP
 from model_profiling.report import document as doc
@@ -18,10 +17,6 @@ from model_profiling.runner.machine import parse_target, target_kinds
 from model_profiling.workflow.language import BUDGET_S, POSITIONS, PROMPTS, profile_language
 from model_profiling.workflow.measure import RunOptions
 from model_profiling.workflow.profile import ProfileOptions
-
-
-def _said(numbers: Sequence[int]) -> str:
-    return ",".join(map(str, numbers))
 
 
 @frame.command(
@@ -36,16 +31,16 @@ def _said(numbers: Sequence[int]) -> str:
 @click.option(
     "--prompt",
     "prompts",
-    show_default=_said(PROMPTS),
-    type=frame.Counts(2, "32,128"),
+    show_default=",".join(map(str, PROMPTS)),
+    type=frame.Counts(2),
     metavar="N,...",
     help="Lengths of the prompt, in tokens.",
 )
 @click.option(
     "--context",
     "positions",
-    show_default=_said(POSITIONS),
-    type=frame.Counts(0, "0,256"),
+    show_default=",".join(map(str, POSITIONS)),
+    type=frame.Counts(0),
     metavar="N,...",
     help="Tokens in the cache when a token of the answer is made.",
 )
@@ -67,7 +62,7 @@ def _said(numbers: Sequence[int]) -> str:
     "(a value you give wins).",
 )
 @click.option("--outdir", type=frame.FOLDER, show_default="out_MODEL", help="Folder for programs and runs.")
-@frame.resume_options("Continue an unfinished measurement.", "Replace an unfinished measurement.")
+@frame.force_option
 @frame.no_wait_option
 @frame.quiet_option
 def llm_command(
@@ -76,12 +71,11 @@ def llm_command(
     prompts: tuple[int, ...] | None,
     positions: tuple[int, ...] | None,
     target: str,
-    resume: bool,
     force: bool,
     no_wait: bool,
     quiet: bool,
     as_json: bool,
-    **asked: Any,  # fields of ProfileOptions, typed by click
+    **settings: Any,  # fields of ProfileOptions, typed by click
 ) -> int:
     """Profile the language model MODEL: its prompt and its answer apart.
 
@@ -89,19 +83,21 @@ def llm_command(
     measured as by `sme2prof profile`, with SME2 on and off in turns. The answers: time to the first token,
     tokens per second, and where the time of each phase goes.
     """
-    options = ProfileOptions(target=parse_target(target), **asked)
-    run = RunOptions(resume=resume, force=force, command_line=frame.command_line())
+    options = ProfileOptions(target=parse_target(target), **settings)
+    run = RunOptions(force=force, command_line=frame.command_line())
     with measuring(frame.KEPT, quiet=quiet, no_wait=no_wait) as progress:
-        done = profile_language(model, options, run, prompts=prompts, positions=positions, progress=progress)
-    code = for_tools.print_warnings(done.warnings, quiet=quiet or as_json)
+        outcome = profile_language(
+            model, options, run, prompts=prompts, positions=positions, progress=progress
+        )
+    code = print_warnings(outcome.warnings, quiet=quiet or as_json)
+    language = outcome.found
     if as_json:
-        frame.facts({**done.found.facts(), **page_facts(done.page)})
+        frame.facts({**language.facts(), **page_facts(outcome.page)})
         return code
     if not quiet:
-        frame.say(render_terminal([language_table(done.found)]) + "\n")
-        for why in done.found.left_out:
+        frame.say(render_terminal([language_table(language)]) + "\n")
+        for why in language.left_out:
             frame.say(f"Left out: {why}.")
-    frame.say(render_terminal([doc.Answers(done.found.answers)]))
-    for path in pages(done.page):
-        frame.say(f"Report: {path}")
+    frame.say(render_terminal([doc.Answers(language.answers)]))
+    frame.say(f"Report: {pages(outcome.page)[0]}")
     return code

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import importlib
 import sys
+import traceback
 from collections.abc import Callable, Sequence
-from pathlib import Path
 
 import click
 
@@ -63,8 +63,6 @@ _FILES = {
     "worker": "sweep",
 }
 """The file of each command that has no file of its own name."""
-
-_REGISTRATIONS = Path(__file__).resolve().parents[1] / "models" / "__init__.py"
 
 _NO_COMMAND = getattr(click.exceptions, "NoArgsIsHelpError", ())
 """Raised since click 8.2 for a group without a command; its message is the whole help text."""
@@ -134,7 +132,6 @@ def _invoke(words: list[str]) -> object:
     # Not click's own main(): it prints an empty line on Ctrl-C.
     with program().make_context("sme2prof", words) as context:
         outcome: object = context.command.invoke(context)
-    _warn_of_the_cache()
     return outcome
 
 
@@ -148,7 +145,7 @@ def run_reporting_failures(work: Callable[[], object]) -> int:
         outcome = ended.exit_code
     except (KeyboardInterrupt, click.Abort) as ended:
         # The code that was interrupted says in the exception what is left to do.
-        _warn_of_settings()
+        _warn_of(ended)
         fail(f"interrupted; {str(ended) or 'nothing was left half written'}")
         return 130
     except _NO_COMMAND as problem:
@@ -161,8 +158,7 @@ def run_reporting_failures(work: Callable[[], object]) -> int:
     except ProfilingError as problem:
         if isinstance(problem, RunError) and problem.log_tail and debugging():
             say(problem.log_tail, err=True)
-        _warn_of_the_cache()
-        _warn_of_settings()
+        _warn_of(problem)
         return _reported(problem, str(problem))
     except Exception as problem:  # last resort: even a defect of the kit is one line to the user
         if isinstance(problem, OSError) and lost_output():
@@ -172,43 +168,22 @@ def run_reporting_failures(work: Callable[[], object]) -> int:
 
 
 def _unexpected(problem: Exception) -> str:
-    """Describe a refusal by the system, an error in the file that registers models, or a defect of ours."""
+    """Describe a refusal by the system, or a defect: of the kit, or of the file that registers models."""
     if isinstance(problem, OSError) and problem.errno is not None:
         return refused_by_system(problem)
-    said = f"{type(problem).__name__}: {problem}"
-    trace, line = problem.__traceback__, None
-    while trace is not None:
-        if trace.tb_frame.f_code.co_filename == str(_REGISTRATIONS):
-            line = trace.tb_lineno
-        trace = trace.tb_next
-    if isinstance(problem, SyntaxError) and problem.filename == str(_REGISTRATIONS):
-        line = problem.lineno
-    if line is None:
-        return f"unexpected {said}; run it with --debug and report it"
-    return f"{_REGISTRATIONS} cannot be imported: {said}; correct line {line} there, or what it imports"
+    place = traceback.extract_tb(problem.__traceback__)[-1]
+    where = f"{place.filename}, line {place.lineno}"
+    return f"unexpected {type(problem).__name__}: {problem} ({where}); run it with --debug and report it"
 
 
 def _reported(problem: Exception, text: str) -> int:
     if debugging():
-        import traceback
-
         say("".join(traceback.format_exception(problem)), err=True)
     fail(text)
     return 2
 
 
-def _warn_of_settings() -> None:
-    """Print notes about a phone's settings: they may have been restored before something else failed."""
-    power_mode = sys.modules.get("model_profiling.targets.power_mode")
-    if power_mode is not None and power_mode.NOTES:  # otherwise no phone was used
-        for note in power_mode.take_pending_notes():
-            warn(note)
-
-
-def _warn_of_the_cache() -> None:
-    """Print what was damaged in the cache and rebuilt, unless a run has it among its warnings."""
-    if "model_profiling.runner.cache" in sys.modules:
-        from model_profiling.runner.cache import take_repair_notes
-
-        for note in take_repair_notes():
-            warn(note)
+def _warn_of(problem: BaseException) -> None:
+    """Print the notes that travel with an exception, as about a phone's settings that were restored."""
+    for note in getattr(problem, "__notes__", ()):
+        warn(note)

@@ -37,35 +37,28 @@ def models_command(as_json: bool) -> None:
         skipped = [asdict(folder) for folder in skipped_folders()]
         frame.facts({"schema_version": 1, "models": [asdict(entry) for entry in entries], "skipped": skipped})
         return
-    width = max(len(each.name) for each in entries)
-    entries.sort(key=lambda each: list(_TITLES).index(each.source))
-    for source, those in groupby(entries, lambda each: each.source):
+    width = max(len(entry.name) for entry in entries)
+    entries.sort(key=lambda entry: list(_TITLES).index(entry.source))
+    for source, group in groupby(entries, lambda entry: entry.source):
         frame.say(_TITLES[source])
-        for each in those:
-            lines = [line for text in _said_of(each) for line in textwrap.wrap(text, max(40, 96 - width))]
-            for name, line in zip_longest([each.name], lines, fillvalue=""):
+        for entry in group:
+            lines = [line for text in _described(entry) for line in textwrap.wrap(text, max(40, 96 - width))]
+            for name, line in zip_longest([entry.name], lines, fillvalue=""):
                 frame.say(f"  {name.ljust(width)}  {line}")
 
 
 _TITLES = {"kit": "The kit's own:", "yours": "Your own:", "executorch": "ExecuTorch's examples:"}
 
 
-def _inputs(entry: ModelEntry) -> str:
-    """Each shape once, with the number of equal neighbours: a model may have many caches of one shape."""
-    if not entry.inputs:
-        return "known once loaded"
-    alike = [(shape, len(list(those))) for shape, those in groupby(entry.inputs)]
-    return "; ".join(
-        f"{count} of {shape}" if count > 2 else "; ".join([shape] * count) for shape, count in alike
-    )
-
-
-def _said_of(entry: ModelEntry) -> Iterator[str]:
-    """Paragraphs: what it is, its inputs and options as written after its name, and what does not work."""
+def _described(entry: ModelEntry) -> Iterator[str]:
+    """Paragraphs: what it is, its inputs and options as written after its name, and what does not work. Equal
+    shapes are counted: a model may have many caches of one shape."""
     if entry.description:
         yield entry.description
+    counts = [(shape, len(list(group))) for shape, group in groupby(entry.inputs or ())]
+    inputs = "; ".join(f"{count} of {shape}" if count > 1 else shape for shape, count in counts)
     options = ",".join(option.shown for option in entry.options)
-    facts = [f"inputs {_inputs(entry)}", f"options {MARK}{options}" if options else ""]
+    facts = [f"inputs {inputs or 'known once loaded'}", f"options {MARK}{options}" if options else ""]
     facts.append(f"needs {', '.join(entry.missing)} (not installed)" if entry.missing else "")
     yield "; ".join(filter(None, facts))
     for dtype in (dtype for dtype in FORMATS if dtype not in entry.dtypes):
@@ -76,7 +69,6 @@ def _said_of(entry: ModelEntry) -> Iterator[str]:
     "onboard",
     example="""sme2prof onboard my_model
     sme2prof onboard my_model --check
-    sme2prof onboard my_model --example
     sme2prof onboard my_model --dir ~/models""",
     facts=True,
 )
@@ -88,24 +80,21 @@ def _said_of(entry: ModelEntry) -> Iterator[str]:
     show_default="the kit's models in a clone, else this folder",
     help="Where to make the folder, or to find it.",
 )
-@click.option("--example", is_flag=True, help="A longer one that shows what real models need.")
 @click.option("--check", is_flag=True, help="Test, export and run the model, and list what is left to do.")
-def onboard_command(name: str, place: Path | None, example: bool, check: bool, as_json: bool) -> int:
+def onboard_command(name: str, place: Path | None, check: bool, as_json: bool) -> int:
     """Make a folder for a new model NAME: two methods to fill in, registered and with a test.
 
     Nothing is overwritten. --check runs the folder's own test, exports the model in every dtype it is
     registered for, compares it with PyTorch, and runs it here for some seconds; NAME can then be anything
     that `sme2prof export` takes. Exits with 1 if one of these fails, or if parts of the template are left.
     """
-    if check and example:
-        raise click.UsageError("--example is for a new folder: leave out --check")
-    return _check(name, place, as_json=as_json) if check else _make(name, place, example, as_json=as_json)
+    return _check(name, place, as_json=as_json) if check else _make(name, place, as_json=as_json)
 
 
-def _make(name: str, place: Path | None, example: bool, *, as_json: bool) -> int:
+def _make(name: str, place: Path | None, *, as_json: bool) -> int:
     from model_profiling.workflow.onboard import make_model_folder
 
-    made = make_model_folder(name, place, example=example)
+    made = make_model_folder(name, place)
     frame.warn_of_skipped_models(name)
     if as_json:
         frame.facts(made.as_dict())
@@ -122,21 +111,19 @@ def _make(name: str, place: Path | None, example: bool, *, as_json: bool) -> int
 
 
 def _check(name: str, place: Path | None, *, as_json: bool) -> int:
-    from model_profiling.workflow.onboard import check_is_found, check_model, find_model_folder
+    from model_profiling.workflow.onboard import check_model, find_model
 
-    if place is not None:
-        find_model_folder(name, place)
+    find_model(name, place)
     frame.warn_of_skipped_models(name)
-    check_is_found(name)
     with shown_progress(lines=True, quiet=as_json) as progress:
         checked = check_model(name, progress=progress)
     if as_json:
         frame.facts(checked.as_dict())
         return 0 if checked.ok else 1
     frame.say(checked.as_text())
-    for each in checked.dtypes:
-        if each.report:
-            frame.say(f"Report, {each.dtype}: {each.report}")
+    for dtype in checked.dtypes:
+        if dtype.report:
+            frame.say(f"Report, {dtype.dtype}: {dtype.report}")
     return 0 if checked.ok else 1
 
 
@@ -167,7 +154,7 @@ def export_command(
     *,
     model: str,
     as_json: bool,
-    **asked: Any,  # parameters of export_model, typed by click
+    **settings: Any,  # parameters of export_model, typed by click
 ) -> int:
     """Export MODEL to a .pte program, run it once, and compare it with PyTorch.
 
@@ -180,7 +167,7 @@ def export_command(
     """
     frame.warn_of_skipped_models(model)
     with shown_progress() as progress:
-        result = export_model(model, **asked, progress=progress, verbose=frame.debugging())
+        result = export_model(model, **settings, progress=progress, verbose=frame.debugging())
     if as_json:
         frame.facts(result.as_dict() | {"folder": str(result.pte.parent)})
     else:
@@ -196,24 +183,24 @@ def print_result(result: ExportResult) -> None:
     if len(result.methods) < 2:
         frame.say(f"  inputs     {'; '.join(result.inputs)}")
     for method in result.methods if len(result.methods) > 1 else ():
-        given = ", ".join(f"{name} {shape}" for name, shape in method.inputs.items())
-        taken = f"{method.delegated} of {method.operators} operators"
+        inputs = ", ".join(f"{name} {shape}" for name, shape in method.inputs.items())
+        delegated = f"{method.delegated} of {method.operators} operators delegated"
         parts = plural(method.partitions, "partition")
-        frame.say(f"  method     {method.name}: {given}; {taken} delegated in {parts}")
+        frame.say(f"  method     {method.name}: {inputs}; {delegated} in {parts}")
     frame.say(
         f"  delegated  {coverage.delegated} of {coverage.operators} operators in"
         f" {plural(coverage.partitions, 'partition')};"
         f" {coverage.inserted_transposes} layout transposes inserted"
     )
     for text, details in described(coverage.outside):
-        frame.say(f"  outside    {text}")
-        for line in details:
-            frame.say(f"             {line}")
-    compared = [(accuracy.lowering, f"PyTorch in {result.dtype}"), (accuracy.precision, "PyTorch in float32")]
-    for found, against in compared if result.dtype != "fp32" else compared[:1]:
-        if found is not None:
-            verdict, _, more = found.text.partition("; ")
+        frame.say("\n             ".join([f"  outside    {text}", *details]))
+    references = {f"PyTorch in {result.dtype}": accuracy.lowering}
+    if result.dtype != "fp32":
+        references["PyTorch in float32"] = accuracy.precision
+    for reference, parity in references.items():
+        if parity is not None:
+            verdict, _, more = parity.text.partition("; ")
             frame.say(
-                f"  outputs    {verdict} against {against}: {found.max_rel:.2g} of their range"
-                f" (accepted {found.tolerance:g}){f'; {more}' if more else ''}"
+                f"  outputs    {verdict} against {reference}: {parity.max_rel:.2g} of their range"
+                f" (accepted {parity.tolerance:g}){f'; {more}' if more else ''}"
             )

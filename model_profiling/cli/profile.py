@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from pathlib import Path
-from typing import Any, get_args
+from typing import Any
 
 import click
 
-from model_profiling.cli import for_tools, frame
-from model_profiling.cli.for_tools import page_facts, pages, print_answers
+from model_profiling.cli import frame
+from model_profiling.cli.answers import page_facts, pages, print_answers, print_warnings, tell_github
 from model_profiling.cli.progress import measuring
-from model_profiling.config.settings import ScheduleMode
 from model_profiling.core.errors import InputError
 from model_profiling.core.number_formats import FORMATS, FORMATS_HELP, parse_format
 from model_profiling.core.records import record_json
@@ -21,8 +19,7 @@ from model_profiling.report.dtypes import Dtypes
 from model_profiling.report.dtypes_document import dtypes_table
 from model_profiling.report.run_report import ladder_table
 from model_profiling.report.text import render_terminal
-from model_profiling.runner.machine import PowerMode, parse_target, target_kinds
-from model_profiling.runs.evidence import Factors
+from model_profiling.runner.machine import parse_target, target_kinds
 from model_profiling.workflow.dtypes import DtypesOutcome, profile_dtypes
 from model_profiling.workflow.measure import RunOptions, RunOutcome, run_file
 from model_profiling.workflow.profile import (
@@ -36,8 +33,7 @@ from model_profiling.workflow.profile import (
 @frame.command(
     "run",
     example="""sme2prof run my_config.json
-    sme2prof run my_config.json --resume
-    sme2prof run my_config.json --precision 0.01""",
+    sme2prof run my_config.json --resume""",
     facts=True,
 )
 @click.argument("config", type=frame.PATH)
@@ -49,69 +45,66 @@ from model_profiling.workflow.profile import (
 @click.option(
     "--analysis-only", is_flag=True, help="Measure nothing; analyse and report the run of CONFIG again."
 )
-@frame.resume_options("Continue an unfinished run.", "Replace an unfinished run.")
+@click.option(
+    "--resume", is_flag=True, help="Continue the run that is there, even a finished one, or refuse."
+)
+@frame.force_option
 @frame.no_wait_option
 @frame.quiet_option
-@click.option(
-    "--precision",
-    type=frame.FloatRange(0, 1, min_open=True, max_open=True),
-    metavar="SHARE",
-    show_default="0.005",
-    help="Stop once every speedup is known to plus or minus this share.",
-)
 @frame.budget_option
-@frame.sample_option
-@frame.factor_option
 @frame.evidence_option
 def run_command(
     *,
     config: Path,
     target: str | None,
     only: tuple[str, ...],
+    builtin_runner: bool,
     analysis_only: bool,
     resume: bool,
     force: bool,
-    factors: Factors | None,
+    budget_s: float | None,
     evidence: tuple[Path, ...],
     no_wait: bool,
     quiet: bool,
     as_json: bool,
-    **asked: Any,  # parameters of run_file, typed by click
 ) -> int:
     """Measure the experiments of CONFIG, analyse them and write the report.
 
     To measure one model, use `sme2prof profile`: it makes such a config and runs it in the same way.
 
-    Results go to the config's output_root. A finished run in it is kept under its date and time; if CONFIG
-    only adds experiments, they join that run. --resume continues an unfinished run, --force replaces it.
+    Results go to the config's output_root. An unfinished run of the same config in it is continued; any other
+    is kept under its date and time. If CONFIG adds experiments of another mode, they join that run.
 
-    --precision and --budget replace the config's own. Latencies are measured until one of them is reached,
-    but for at least six launches; the config's `rounds` is the most launches, its `runs` how much is traced.
+    --budget replaces the config's own. Latencies are measured until it is used up or the config's `precision`
+    is reached, but for at least six launches; `rounds` is the most launches, `runs` how much is traced.
     """
+    if resume and force:
+        raise click.UsageError("--resume continues, --force begins again: give one of them")
+    if analysis_only and budget_s is not None:
+        raise click.UsageError("--budget is for measuring: leave it or --analysis-only out")
     options = RunOptions(
         only=frozenset(only),
         resume=resume,
         force=force,
         analysis_only=analysis_only,
         command_line=frame.command_line(),
-        factors=factors,
         evidence=evidence,
     )
-    kept = f"everything measured so far is kept; continue with: sme2prof run {config} --resume"
-    with measuring(kept, quiet=quiet, no_wait=no_wait) as progress:
-        where = parse_target(target) if target else None
-        outcome = run_file(config, options, target=where, **asked, progress=progress)
-    if factors is not None:
-        frame.warn_without_projection([outcome.data.outlook])
+    with measuring(frame.KEPT, quiet=quiet, no_wait=no_wait) as progress:
+        outcome = run_file(
+            config,
+            options,
+            target=parse_target(target) if target else None,
+            builtin_runner=builtin_runner,
+            budget_s=budget_s,
+            progress=progress,
+        )
     frame.warn_of_unused_evidence(evidence, [outcome.run])
-    if analysis_only or not outcome.run.times.are_latencies:
-        why = "nothing is measured" if analysis_only else "no latency is measured"
-        for name in ("precision", "budget_s"):
-            if asked[name] is not None:
-                frame.warn(f"--{name.removesuffix('_s')} has no effect: {why}")
-    for_tools.tell_github([(outcome.data, outcome.report)])
+    if budget_s is not None and not outcome.run.times.are_latencies:
+        frame.warn("--budget has no effect: no latency is measured")
+    tell_github([(outcome.data, outcome.report)])
     # The answers come last: on a terminal that is what people read first.
-    code = for_tools.print_warnings(outcome.warnings, quiet=quiet or as_json)
+    code = print_warnings(outcome.warnings, quiet=quiet or as_json)
     if as_json:
         frame.facts(outcome_facts(outcome))
     else:
@@ -125,35 +118,26 @@ def outcome_facts(outcome: RunOutcome) -> dict[str, object]:
 
 def print_outcome(outcome: RunOutcome, *, quiet: bool) -> None:
     print_answers(outcome.answers, quiet=quiet)
-    print_place(outcome, quiet=quiet)
+    if not quiet:
+        print_earlier(outcome)
+    frame.say(f"Report: {pages(outcome.report)[0]}")
 
 
-def print_place(outcome: RunOutcome, what: str = "Report", *, quiet: bool) -> None:
-    if outcome.moved is not None and not quiet:
+def print_earlier(outcome: RunOutcome) -> None:
+    if outcome.moved is not None:
         frame.say(f"The earlier run is kept in {outcome.moved}")
-    first, *others = pages(outcome.report)
-    frame.say(f"{what}: {first}")
-    if what == "Report":
-        for path in others:
-            frame.say(f"{what}: {path}")
 
 
 def _dtypes(_context: click.Context, _option: click.Parameter, text: str | None) -> tuple[str, ...]:
-    if text is None:
-        return ()
-    if text == "all":
-        return FORMATS
+    if text is None or text == "all":
+        return FORMATS if text else ()
     try:
-        words = tuple(parse_format(word.strip()).text for word in text.split(","))
+        formats = tuple(parse_format(word.strip()).text for word in text.split(","))
     except InputError as problem:
-        raise click.BadParameter(
-            f"{problem.problem}; {problem.fix}, several with commas, or all"
-        ) from problem
-    if len(set(words)) != len(words):
-        raise click.BadParameter(
-            f"{text} names a format twice; choose from {FORMATS_HELP}, each once, or all"
-        )
-    return words
+        raise click.BadParameter(f"{problem}, several with commas, or all") from problem
+    if len(set(formats)) != len(formats):
+        raise click.BadParameter(f"{text} names a format twice; give each once, or all")
+    return formats
 
 
 @frame.command(
@@ -179,65 +163,36 @@ def _dtypes(_context: click.Context, _option: click.Parameter, text: str | None)
 @frame.calibrate_option
 @click.option("--backend", type=click.Choice(BACKENDS), show_default="xnnpack", help="Backend to export for.")
 @frame.case_options(several=True)
-@click.option(
-    "--runs",
-    type=frame.IntRange(1),
-    show_default="10",
-    help="Traced turns; with --mode rounds, inferences per process.",
-)
-@click.option("--warmup", type=frame.IntRange(0), show_default="3", help="Untimed inferences at the start.")
 @frame.threads_option
 @frame.budget_option
 @click.option(
-    "--precision",
-    type=frame.FloatRange(0, 1, min_open=True, max_open=True),
-    metavar="SHARE",
-    show_default="0.005",
-    help="Stop once every speedup is known to plus or minus this share.",
-)
-@click.option(
-    "--mode",
-    type=click.Choice(get_args(ScheduleMode)),
-    show_default="lockstep",
-    help="lockstep: programs take turns in each launch; rounds: one process at a time.",
-)
-@frame.rounds_option
-@click.option(
-    "--power-mode",
-    type=click.Choice(get_args(PowerMode)),
-    default="leave",
-    show_default=True,
-    help="Settings of a phone while it measures: boost (fastest), app (as people use it), or leave them. "
-    "They are restored afterwards.",
-)
-@click.option(
     "--quick",
     is_flag=True,
-    help="First look in about 20 s, with wider intervals: --rounds 6 --budget 6 --runs 5 --warmup 1 (a value "
-    "you give wins; not with --precision). Under emulation: SME2 on alone.",
+    help="First look in about 20 s, with wider intervals (a --budget you give wins). Under emulation: SME2 "
+    "on alone.",
 )
-@frame.sample_option
+@click.option(
+    "--sample",
+    is_flag=True,
+    help="Also show which kernels run inside each operator; this takes extra runs.",
+)
 @click.option("--ladder", is_flag=True, help="Switch CPU features off one by one, to see what each brings.")
 @click.option("--outdir", type=frame.FOLDER, show_default="out_MODEL", help="Folder for programs and runs.")
-@frame.resume_options("Continue an unfinished run.", "Replace an unfinished run.")
+@frame.force_option
 @frame.no_wait_option
-@frame.factor_option
 @frame.evidence_option
 @frame.quiet_option
 def profile_command(
     *,
     model: str,
     target: str,
-    power_mode: PowerMode,
     dtypes: tuple[str, ...],
-    resume: bool,
     force: bool,
-    factors: Factors | None,
     evidence: tuple[Path, ...],
     no_wait: bool,
     quiet: bool,
     as_json: bool,
-    **asked: Any,  # fields of ProfileOptions, typed by click
+    **settings: Any,  # fields of ProfileOptions, typed by click
 ) -> int:
     """Profile MODEL: export it if needed, measure, analyse, and print the answers.
 
@@ -245,17 +200,11 @@ def profile_command(
     auto, a CPU with SME2 is measured with SME2 on and off. An Arm CPU without SME2 is measured once, and
     emulation shows what would run on SME2; on any other CPU there is only emulation.
 
-    Latencies are measured until --precision is reached or --budget is used up, but for at least six launches
-    and at most --rounds of them. --runs does not change how long that takes: it is how much is traced.
+    Latencies are measured until every speedup is known to half a percent or --budget is used up, but for at
+    least six launches. Rarer settings, such as a phone's power mode, are those of a config: `sme2prof run`.
     """
-    choice = replace(parse_target(target), power_mode=power_mode)
-    if power_mode != "leave" and choice.kind != "android":
-        raise click.UsageError(f"--power-mode {power_mode} is for a phone: give --target android")
-    options = ProfileOptions(target=choice, **asked)
-    run = RunOptions(
-        resume=resume, force=force, command_line=frame.command_line(), factors=factors, evidence=evidence
-    )
-    frame.warn_of_limits(options.mode, options.rounds, precision=options.precision, budget_s=options.budget_s)
+    options = ProfileOptions(target=parse_target(target), **settings)
+    run = RunOptions(force=force, command_line=frame.command_line(), evidence=evidence)
     if not model.endswith(".pte"):
         frame.warn_of_skipped_models(model)
     with measuring(frame.KEPT, quiet=quiet, no_wait=no_wait) as progress:
@@ -263,70 +212,68 @@ def profile_command(
             several = profile_dtypes(model, dtypes, options, run, progress=progress)
             profiled = tuple(several.outcomes.values())
         else:
-            one = replace(options, dtype=dtypes[0] if dtypes else None)
+            one = options.model_copy(update={"dtype": dtypes[0] if dtypes else None})
             several, methods = None, profile_cases(model, one, run, progress=progress)
             profiled = methods.outcomes
-    if factors is not None:
-        frame.warn_without_projection(
-            found.data.outlook for outcome in profiled for found in outcome.outcomes
-        )
     frame.warn_of_unused_evidence(evidence, [outcome.main.run for outcome in profiled])
     # The main run's answer includes what the evidence run proved.
     mains = [(outcome.main.data, outcome.main.report) for outcome in profiled]
-    for_tools.tell_github(mains, _side_by_side(several.found) if several else ())
+    tell_github(mains, _side_by_side(several.found) if several else ())
     if several is not None:
         return _print_dtypes(several, ladder=options.ladder, quiet=quiet, as_json=as_json)
     return _print_methods(methods, ladder=options.ladder, quiet=quiet, as_json=as_json)
 
 
-def _print_methods(found: CasesOutcome, *, ladder: bool, quiet: bool, as_json: bool) -> int:
-    first, *others = found.outcomes
-    if not quiet and not as_json:
+def _side_by_side(dtypes: Dtypes) -> list[Block]:
+    return [Heading("Number formats side by side", 3), Paragraph(dtypes.verdict), dtypes_table(dtypes)]
+
+
+def _print_methods(methods: CasesOutcome, *, ladder: bool, quiet: bool, as_json: bool) -> int:
+    first, *others = methods.outcomes
+    if as_json:
+        cases = {outcome.case.name: _facts(outcome) for outcome in methods.outcomes}
+        frame.facts({"schema_version": 1, "methods": cases} if others else _facts(first))
+        return max(print_warnings(outcome.warnings, quiet=True) for outcome in methods.outcomes)
+    if not quiet:
         frame.say(f"{first.program}: {first.plan.reason}\n")
-    codes = []
-    for outcome in found.outcomes:
-        if others and not as_json:
+    code = 0
+    for outcome in methods.outcomes:
+        if others:
             frame.say(f"{outcome.case.name}:")
         # The answers come last: on a terminal that is what people read first.
-        codes.append(for_tools.print_warnings(outcome.warnings, quiet=quiet or as_json))
-        if not as_json:
-            _print(outcome, ladder=ladder, quiet=quiet)
-    if as_json:
-        cases = {outcome.case.name: _facts(outcome) for outcome in found.outcomes}
-        frame.facts({"schema_version": 1, "methods": cases} if others else _facts(first))
-    elif found.page is not None:
-        for path in pages(found.page):
-            frame.say(f"Side by side: {path}")
-    return max(codes)
-
-
-def _side_by_side(found: Dtypes) -> list[Block]:
-    return [Heading("Number formats side by side", 3), Paragraph(found.verdict), dtypes_table(found)]
+        code = max(code, print_warnings(outcome.warnings, quiet=quiet))
+        if ladder:
+            for run in outcome.outcomes:
+                frame.say(render_terminal([ladder_table(run.data)]) + "\n")
+        print_outcome(outcome.main, quiet=quiet)
+        if outcome.evidence is not None and outcome.evidence is not outcome.main and not quiet:
+            print_earlier(outcome.evidence)
+            frame.say(f"Report of the emulated run: {pages(outcome.evidence.report)[0]}")
+    if methods.page is not None:
+        frame.say(f"Side by side: {pages(methods.page)[0]}")
+    return code
 
 
 def _print_dtypes(several: DtypesOutcome, *, ladder: bool, quiet: bool, as_json: bool) -> int:
-    found = several.found
+    dtypes = several.found
     # The verdict comes last: on a terminal that is what people read first.
-    code = for_tools.print_warnings(several.warnings, quiet=quiet or as_json)
-    for side in found.failed:
+    code = print_warnings(several.warnings, quiet=quiet or as_json)
+    for side in dtypes.failed:
         if side.dtype not in several.outcomes:
             frame.fail(f"{side.dtype}: {side.problem}; {side.fix}")
     if as_json:
         profiles = {dtype: _facts(outcome) for dtype, outcome in several.outcomes.items()}
-        frame.facts({"schema_version": 1, "side_by_side": record_json(found), "profiles": profiles})
-    else:
-        if not quiet:
-            for dtype, outcome in several.outcomes.items():
-                if ladder:
-                    frame.say(render_terminal([ladder_table(outcome.main.data)]))
-                print_place(outcome.main, dtype, quiet=quiet)
-            frame.say()
-            frame.say(render_terminal([dtypes_table(found)]))
-            frame.say()
-        frame.say(found.verdict)
-        for path in pages(several.page):
-            frame.say(f"Side by side: {path}")
-    return 2 if found.failed else code
+        frame.facts({"schema_version": 1, "side_by_side": record_json(dtypes), "profiles": profiles})
+        return 2 if dtypes.failed else code
+    if not quiet:
+        for dtype, outcome in several.outcomes.items():
+            if ladder:
+                frame.say(render_terminal([ladder_table(outcome.main.data)]))
+            print_earlier(outcome.main)
+            frame.say(f"{dtype}: {pages(outcome.main.report)[0]}")
+        frame.say(f"\n{render_terminal([dtypes_table(dtypes)])}\n")
+    frame.say(f"{dtypes.verdict}\nSide by side: {pages(several.page)[0]}")
+    return 2 if dtypes.failed else code
 
 
 def _facts(outcome: ProfileOutcome) -> dict[str, object]:
@@ -334,15 +281,6 @@ def _facts(outcome: ProfileOutcome) -> dict[str, object]:
         "schema_version": 1,
         "program": str(outcome.program),
         "targets": outcome.plan.reason,
-        "runs": [outcome_facts(found) for found in outcome.outcomes],
+        "runs": [outcome_facts(run) for run in outcome.outcomes],
         "warnings": [line.text for line in outcome.warnings],
     }
-
-
-def _print(outcome: ProfileOutcome, *, ladder: bool, quiet: bool) -> None:
-    if ladder:
-        for found in outcome.outcomes:
-            frame.say(render_terminal([ladder_table(found.data)]) + "\n")
-    print_outcome(outcome.main, quiet=quiet)
-    if outcome.evidence is not None and outcome.evidence is not outcome.main and not quiet:
-        print_place(outcome.evidence, "Report of the emulated run", quiet=quiet)

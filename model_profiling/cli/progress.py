@@ -101,21 +101,21 @@ def _end_with_stdin() -> None:
 @contextlib.contextmanager
 def shown_progress(*, lines: bool = False, quiet: bool = False) -> Iterator[Progress]:
     """Show progress on stderr to a person or a driving program; otherwise nothing, or plain `lines`."""
-    with contextlib.ExitStack() as shown:
+    with contextlib.ExitStack() as stack:
         progress: Progress = Silent()
         if os.environ.get(DRIVEN) == "json":
-            progress = shown.enter_context(JsonLines())
+            progress = stack.enter_context(JsonLines())
         elif not quiet and sys.stderr.isatty():
-            progress = shown.enter_context(LiveLine())
+            progress = stack.enter_context(LiveLine())
         elif not quiet and lines:
             progress = Lines()
-        shown.enter_context(watching(progress))
+        stack.enter_context(watching(progress))
         yield progress
 
 
 @contextlib.contextmanager
-def measuring(kept: str, *, quiet: bool, no_wait: bool = False) -> Iterator[Progress]:
-    """Show progress of a measurement; on Ctrl-C, say what is `kept` and how to continue. With `no_wait`,
+def measuring(on_interrupt: str, *, quiet: bool, no_wait: bool = False) -> Iterator[Progress]:
+    """Show progress of a measurement; on Ctrl-C, warn of what remains (`on_interrupt`). With `no_wait`,
     refuse if somebody else measures on this machine."""
     from model_profiling.targets.machine_lock import may_wait
 
@@ -123,5 +123,5 @@ def measuring(kept: str, *, quiet: bool, no_wait: bool = False) -> Iterator[Prog
         with may_wait(not no_wait), shown_progress(lines=True, quiet=quiet) as progress:
             yield progress
     except KeyboardInterrupt:
-        warn(kept)
+        warn(on_interrupt)
         raise

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -33,7 +32,7 @@ _WIDEST = 60
 @click.option("--views", is_flag=True, help="List the tables and views; with a name, its columns.")
 @click.option(
     "--rows",
-    type=frame.IntRange(1),
+    type=click.IntRange(1, 10**9),
     show_default=f"{_PRINTED} printed, {_IN_JSON} with --json, all in a file",
     help="The most rows.",
 )
@@ -47,15 +46,6 @@ _WIDEST = 60
     metavar="SECONDS",
     help="Stop a query that takes longer.",
 )
-@click.option(
-    "--memory",
-    "megabytes",
-    type=frame.IntRange(16, 1 << 20),
-    default=1024,
-    show_default=True,
-    metavar="MB",
-    help="Stop a query that needs more memory.",
-)
 def query_command(
     *,
     sql: str | None,
@@ -64,10 +54,9 @@ def query_command(
     rows: int | None,
     csv_file: Path | None,
     seconds: float,
-    megabytes: int,
     as_json: bool,
 ) -> None:
-    """Query a store of runs: one SELECT in the SQL of its database, or - to read it from standard input.
+    """Query a store of runs: one SELECT in the SQL of its database.
 
     A query only reads the store. --views lists the tables and views, such as latencies, operator_times and
     kernels_seen. Without SQL, `sme2prof store list` lists the runs and `sme2prof history` shows one model.
@@ -82,13 +71,8 @@ def query_command(
         raise click.UsageError("Missing argument 'SQL'; --views lists the tables and views")
     if as_json and csv_file is not None:
         raise click.UsageError("give only one of --csv and --json")
-    if sql == "-":
-        try:
-            sql = sys.stdin.buffer.read().decode()
-        except UnicodeDecodeError as problem:
-            raise InputError("standard input is not UTF-8", "give SQL as text") from problem
     most = rows or (None if csv_file else _IN_JSON if as_json else _PRINTED)
-    answer = Store.open(store).query(sql, Limits(rows=most, seconds=seconds, memory=megabytes << 20))
+    answer = Store.open(store).query(sql, Limits(rows=most, seconds=seconds))
     if csv_file is not None:
         _write_csv(csv_file, answer)
     elif as_json:
@@ -106,8 +90,7 @@ def _write_csv(path: Path, answer: Answer) -> None:
     from model_profiling.core.records import csv_line
 
     lines = [answer.columns, *(tuple(map(_cell, row)) for row in answer.rows)]
-    with files.writing_to(path) as stream:
-        stream.write(files.encoded("".join(f"{csv_line(line)}\n" for line in lines)))
+    files.write_out(path, "".join(f"{csv_line(line)}\n" for line in lines))
     frame.say_wrote(path, f" ({plural(len(answer), 'row')}{', of more' if answer.more else ''})")
 
 
@@ -146,7 +129,7 @@ def _shown(value: Any) -> str:
 
 
 def _list_views(name: str | None, *, as_json: bool) -> None:
-    from model_profiling.store.tables import TABLES_AND_VIEWS, View
+    from model_profiling.store.tables import TABLES_AND_VIEWS, View, sql_type
 
     if name is not None and name not in TABLES_AND_VIEWS:
         hint = did_you_mean(name, TABLES_AND_VIEWS) or f"there are {', '.join(TABLES_AND_VIEWS)}"
@@ -159,7 +142,7 @@ def _list_views(name: str | None, *, as_json: bool) -> None:
                 "kind": "view" if isinstance(table, View) else "table",
                 "meaning": table.meaning,
                 "columns": [
-                    {"name": column.name, "type": column.sql_type, "meaning": column.meaning}
+                    {"name": column.name, "type": str(sql_type(column)), "meaning": column.meaning}
                     for column in table.columns
                 ],
             }
@@ -172,7 +155,7 @@ def _list_views(name: str | None, *, as_json: bool) -> None:
         if name is None:
             frame.say(f"  {', '.join(table.names)}")
         else:
-            rows = [(column.name, column.sql_type, column.meaning) for column in table.columns]
+            rows = [(column.name, str(sql_type(column)), column.meaning) for column in table.columns]
             frame.table(("COLUMN", "TYPE", "MEANING"), rows)
     if name is None:
         frame.say("sme2prof query --views NAME explains the columns of one")

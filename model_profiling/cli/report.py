@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from model_profiling.cli import for_tools, frame
-from model_profiling.cli.for_tools import page_facts, pages, print_answers
+from model_profiling.cli import frame
+from model_profiling.cli.answers import page_facts, pages, print_answers, tell_github
 from model_profiling.cli.progress import shown_progress
 from model_profiling.core.formatting import plural
 from model_profiling.report.headroom import outlook_facts
@@ -17,7 +17,14 @@ from model_profiling.report.verdict import answers
 from model_profiling.runs.evidence import Factors
 from model_profiling.runs.folders import expand_runs
 from model_profiling.workflow.measure import use_factors
-from model_profiling.workflow.report import combined_page, write_combined_report, write_report
+from model_profiling.workflow.report import (
+    ToolFiles,
+    combined_page,
+    parse_tools,
+    write_combined_report,
+    write_for_tools,
+    write_report,
+)
 from model_profiling.workflow.share import Shared, share_report
 
 if TYPE_CHECKING:
@@ -44,7 +51,14 @@ if TYPE_CHECKING:
 )
 @click.option("--title", show_default="the model and where it ran", help="The first heading.")
 @click.option("--pictures", is_flag=True, help="Also write the charts as SVG files beside the Markdown page.")
-@for_tools.tools_option
+@click.option(
+    "--for",
+    "tools",
+    metavar="TOOL,...",
+    callback=lambda _context, _option, text: parse_tools(text) if text is not None else (),
+    help="Also write files for other tools to RUN_DIR/for_tools: perfetto, speedscope, model-explorer; "
+    "several with commas, or all.",
+)
 @click.option(
     "--share", is_flag=True, help="Write shared_report.html instead: a page to send, without private details."
 )
@@ -53,9 +67,6 @@ if TYPE_CHECKING:
     "archive",
     is_flag=True,
     help="Write shared_run.zip instead: that page and the figures behind it.",
-)
-@click.option(
-    "--with-source", is_flag=True, help="Also share the file name and line that operators come from."
 )
 @frame.times_option
 @frame.factor_option
@@ -67,10 +78,9 @@ def report_command(
     factors: Factors | None,
     share: bool,
     archive: bool,
-    with_source: bool,
     as_json: bool,
     pictures: bool,
-    **asked: Any,  # title and times: parameters of the functions that write a page
+    **heading: Any,  # title and times: parameters of the functions that write a page
 ) -> None:
     """Write the report of RUN_DIR as HTML and Markdown, and print its answers.
 
@@ -79,10 +89,8 @@ def report_command(
     the browser. --share and --zip write what you can send: figures, operators, kernels and the kind of
     machine, without your names, paths, commands and logs.
     """
-    named, run_dirs = run_dirs, expand_runs(run_dirs)
+    folders, run_dirs = run_dirs, expand_runs(run_dirs)
     share = share or archive
-    if with_source and not share:
-        raise click.UsageError("--with-source needs --share or --zip")
     if share and tools:
         raise click.UsageError(
             "--for makes files that hold paths and source lines: leave out --share and --zip"
@@ -92,42 +100,61 @@ def report_command(
             for run_dir in run_dirs:
                 use_factors(run_dir, factors)
         if share:
-            shared = share_report(
-                run_dirs, out, **asked, with_source=with_source, archive=archive, progress=progress
-            )
+            shared = share_report(run_dirs, out, **heading, archive=archive, progress=progress)
             _say_shared(shared, as_json)
             return
         if len(run_dirs) == 1:
-            path, data = write_report(run_dirs[0], out=out, pictures=pictures, **asked, progress=progress)
+            path, data = write_report(run_dirs[0], out=out, pictures=pictures, **heading, progress=progress)
             runs = [data]
         else:
-            path = out or combined_page(named)
-            runs = write_combined_report(run_dirs, path, pictures=pictures, **asked, progress=progress)
-        made = for_tools.write_asked(runs, tools)
+            path = out or combined_page(folders)
+            runs = write_combined_report(run_dirs, path, pictures=pictures, **heading, progress=progress)
+        tool_files = [made for data in runs for made in write_for_tools(data, tools)] if tools else []
     if factors is not None:
         frame.warn_without_projection(data.outlook for data in runs)
-    for_tools.tell_github((data, path) for data in runs)
+    tell_github((data, path) for data in runs)
     if as_json:
-        told = [answers(data).facts() for data in runs]
-        found = told[0] if len(runs) == 1 else {key: [each[key] for each in told] for key in told[0]}
-        outlooks = [outlook_facts(data.outlook) for data in runs]
-        projected = outlooks[0] if len(runs) == 1 else {"sme2": outlooks}
-        facts = {**page_facts(path), **found, **projected, **for_tools.tool_facts(made)}
-        frame.facts({"schema_version": 1, **facts})
+        frame.facts({"schema_version": 1, **page_facts(path), **_facts(runs), **_tool_facts(tool_files)})
         return
-    _say_answers(runs)
-    for written in pages(path):
-        frame.say_wrote(written)
-    for_tools.print_made(made)
+    _print(runs, path, tool_files)
 
 
-def _say_answers(runs: Sequence[ReportData]) -> None:
+def _print(runs: Sequence[ReportData], path: Path, tool_files: Sequence[ToolFiles]) -> None:
     for data in runs:
         if len(runs) > 1:
             frame.say(f"{data.title} ({data.run.path})")
         print_answers(answers(data))
         if len(runs) > 1:
             frame.say()
+    for written in pages(path):
+        frame.say_wrote(written)
+    for made in tool_files:
+        if made.left_out:
+            frame.warn(f"nothing for {made.tool}: {made.left_out}")
+        else:
+            place = made.files[0] if len(made.files) == 1 else made.files[0].parent
+            frame.say(f"{made.tool}: {place} ({made.opens})")
+
+
+def _facts(runs: Sequence[ReportData]) -> dict[str, object]:
+    verdicts = [answers(data).facts() for data in runs]
+    outlooks = [outlook_facts(data.outlook) for data in runs]
+    if len(runs) == 1:
+        return {**verdicts[0], **outlooks[0]}
+    return {**{key: [facts[key] for facts in verdicts] for key in verdicts[0]}, "sme2": outlooks}
+
+
+def _tool_facts(tool_files: Sequence[ToolFiles]) -> dict[str, object]:
+    listed = [
+        {
+            "tool": made.tool,
+            "files": [str(path) for path in made.files],
+            "open": made.opens,
+            "left_out": made.left_out,
+        }
+        for made in tool_files
+    ]
+    return {"for_tools": listed} if listed else {}
 
 
 def _say_shared(shared: Shared, as_json: bool) -> None:
@@ -148,8 +175,7 @@ def _say_shared(shared: Shared, as_json: bool) -> None:
         frame.table(("experiment", "called"), list(shared.renamed.items()))
     if shared.files:
         frame.say_wrote(shared.path, f": {plural(len(shared.files), 'file')}")
-        return
-    for written in pages(shared.path):
+    for written in pages(shared.path) if not shared.files else ():
         frame.say_wrote(written)
 
 

@@ -39,8 +39,7 @@ def add(
     """Add the runs in each RUN_DIR and in the folders below it.
 
     A run that is added again, even from another folder, is kept once; one that was continued since is
-    updated. Files among the folders (runs/*) are left out. If a run cannot be added, the others are, and it
-    exits with 1.
+    updated. If a run cannot be added, the others are, and it exits with 1.
     """
     from model_profiling.cli.progress import shown_progress
     from model_profiling.store.labels import Labels
@@ -50,20 +49,14 @@ def add(
         opened = Store.open(store, make=True)
         added = opened.add(run_dirs, Labels(**labels), progress)
     if as_json:
-        runs, refused = [asdict(run) for run in added.runs], [asdict(run) for run in added.refused]
-        facts = {"runs": runs, "refused": refused, "files_left_out": list(map(str, added.files_left_out))}
-        frame.facts({"schema_version": 1, "store": opened.address, **facts})
+        frame.facts({"schema_version": 1, "store": opened.address, **asdict(added)})
         return 1 if added.refused else 0
     for run in added.runs:
         frame.say(f"{run.run_id[:12]}  {run.outcome}: {run.run_dir}")
-    for run_dir, problem, fix in ((one.run_dir, one.problem, one.fix) for one in added.refused):
-        frame.fail(f"{run_dir} is not added: {problem}; {fix}")
-    if files := added.files_left_out:
-        more = f" and {len(files) - 1} more" if len(files) > 1 else ""
-        frame.warn(f"{files[0]}{more}: left out, because a run is a folder")
-    frame.say(
-        f"{opened.address}: {plural(len(added.new), 'run')} added, {len(added.runs) - len(added.new)} known"
-    )
+    for refused in added.refused:
+        frame.fail(f"{refused.run_dir} is not added: {refused.problem}; {refused.fix}")
+    known = len(added.runs) - len(added.new)
+    frame.say(f"{opened.address}: {plural(len(added.new), 'run')} added, {known} known")
     return 1 if added.refused else 0
 
 
@@ -79,12 +72,12 @@ def add(
 @click.option("--tag", help="Only runs with this tag.")
 @click.option(
     "--last",
-    type=frame.IntRange(1, _MOST_SHOWN),
+    type=click.IntRange(1, _MOST_SHOWN),
     default=50,
     show_default=True,
     help="How many.",
 )
-def list_runs(*, store: str | None, last: int, as_json: bool, **wanted: str | None) -> None:
+def list_runs(*, store: str | None, last: int, as_json: bool, **wanted: Any) -> None:
     """List the runs of a store, the newest first."""
     from model_profiling.runs.times import NOT_ARM, marked
     from model_profiling.store.store import Store, list_runs

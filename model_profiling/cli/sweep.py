@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from model_profiling.cli import frame
-from model_profiling.cli.for_tools import page_facts, pages
+from model_profiling.cli.answers import page_facts, pages
 from model_profiling.cli.progress import measuring
 from model_profiling.core.formatting import duration, listing, plural
 
@@ -21,8 +21,6 @@ if TYPE_CHECKING:
     from model_profiling.sweep.cells import CellRecord, Job
     from model_profiling.sweep.dispatch import SweepOptions
     from model_profiling.sweep.folder import SweepFolder
-
-    Costs = Sequence[tuple[Job, float | None]]
 
 _MOST_ROWS = 40
 
@@ -45,10 +43,9 @@ _MOST_ROWS = 40
     help="Add the runs to this store.",
 )
 @click.option("--no-store", is_flag=True, help="Do not add the runs to a store.")
-@frame.resume_options(
-    "Continue an unfinished sweep; what failed is tried again.",
-    "Start again; an unfinished sweep is kept under its date.",
-    "--restart",  # elsewhere --force replaces, but here nothing is lost
+@click.option("--resume", is_flag=True, help="Continue an unfinished sweep; what failed is tried again.")
+@click.option(  # elsewhere --force replaces, but here nothing is lost
+    "--restart", "force", is_flag=True, help="Start again; an unfinished sweep is kept under its date."
 )
 @frame.quiet_option
 def sweep_command(
@@ -72,83 +69,82 @@ def sweep_command(
     """
     if no_store and store is not None:
         raise click.UsageError("give only one of --store and --no-store")
+    if resume and force:
+        raise click.UsageError("--resume continues, --restart starts again: give one of them")
     from model_profiling.config.sweep import load_sweep
-    from model_profiling.sweep.cells import job_seconds, jobs
-    from model_profiling.sweep.folder import ARTIFACTS
+    from model_profiling.sweep.cells import jobs
 
     frame.warn_of_skipped_models()
     sweep = load_sweep(file)
     folder = outdir or Path(f"sweep_{sweep.name}")
-    for job in jobs(sweep):
+    planned = jobs(sweep)
+    for job in planned:
         if job.program.is_exported:
             job.fed(Path(job.program.model))  # refuses a case that the program cannot take
-    costs = [(job, job_seconds(job, folder / ARTIFACTS)) for job in jobs(sweep)]
     if dry_run:
-        _show_plan(sweep, folder, costs, as_json=as_json)
+        _show_plan(sweep, folder, planned, as_json=as_json)
         return 0
     from model_profiling.store.store import Store
     from model_profiling.sweep.dispatch import SweepOptions, run_sweep
 
     if not quiet and not as_json:
-        frame.say(f"{_in_short(costs)}\n")
+        frame.say(f"{_in_short(planned)}\n")
     opened = None if no_store else Store.open(store or sweep.store, make=True)
     options = SweepOptions(folder, scheduler, resume=resume, force=force, store=opened)
-    words = [word for word in frame.command_line() if word not in ("--restart", "--force", "--resume")]
+    words = [word for word in frame.command_line() if word not in ("--restart", "--resume")]
     kept = f"every cell that ended is kept; continue with: {shlex.join([*words, '--resume'])}"
     with measuring(kept, quiet=quiet) as progress:
         ended = run_sweep(sweep, options, progress)
         return _show(ended, options, quiet=quiet, as_json=as_json)
 
 
-def _in_short(costs: Costs) -> str:
+def _in_short(planned: Sequence[Job]) -> str:
     from model_profiling.sweep.cells import sweep_seconds
 
-    known, unknown = sweep_seconds(costs), sum(seconds is None for _, seconds in costs)
-    cells = plural(sum(len(job.cells) for job, _ in costs), "cell")
-    targets = listing(dict.fromkeys(job.target for job, _ in costs))
-    time = f"measuring takes about {duration(known)}" if known else "how long it takes is not known"
-    more = f"; of {plural(unknown, 'run')} no time is known yet" if known and unknown else ""
-    return f"{cells} in {plural(len(costs), 'run')} on {targets}; {time}{more}"
+    cells = plural(sum(len(job.cells) for job in planned), "cell")
+    targets = listing(dict.fromkeys(job.target for job in planned))
+    seconds, unlimited = sweep_seconds(planned), sum(job.seconds is None for job in planned)
+    time = f"; measuring takes about {duration(seconds)}" if seconds else ""
+    more = f"; how long {plural(unlimited, 'run')} will take is not known" if unlimited else ""
+    return f"{cells} in {plural(len(planned), 'run')} on {targets}{time}{more}"
 
 
-def _show_plan(
-    sweep: SweepConfig, outdir: Path, costs: Sequence[tuple[Job, float | None]], *, as_json: bool
-) -> None:
+def _show_plan(sweep: SweepConfig, outdir: Path, planned: Sequence[Job], *, as_json: bool) -> None:
     from model_profiling.sweep.cells import all_cells, sweep_seconds
     from model_profiling.sweep.folder import is_unfinished
 
     cells = all_cells(sweep)
     if as_json:
         runs = [
-            {"run_dir": job.run_dir, "target": job.target, "cells": len(job.cells), "seconds": seconds}
-            for job, seconds in costs
+            {"run_dir": job.run_dir, "target": job.target, "cells": len(job.cells), "seconds": job.seconds}
+            for job in planned
         ]
-        facts = {"schema_version": 1, "name": sweep.name, "outdir": str(outdir)}
-        seconds = {"seconds": sweep_seconds(costs)}
-        frame.facts({**facts, "cells": [_cell_facts(cell) for cell in cells], "runs": runs, **seconds})
+        facts = {"schema_version": 1, "name": sweep.name, "outdir": str(outdir), "runs": runs}
+        listed = [_cell_facts(cell) for cell in cells]
+        frame.facts({**facts, "cells": listed, "seconds": sweep_seconds(planned)})
         return
     columns = ("program", "target", "threads", "rungs", "cells", "time")
-    frame.table(columns, [_plan_row(*cost) for cost in costs[:_MOST_ROWS]])
-    if costs[_MOST_ROWS:]:
-        frame.say(f"... and {plural(len(costs) - _MOST_ROWS, 'run')} more; --json lists all")
+    frame.table(columns, [_plan_row(job) for job in planned[:_MOST_ROWS]])
+    if planned[_MOST_ROWS:]:
+        frame.say(f"... and {plural(len(planned) - _MOST_ROWS, 'run')} more; --json lists all")
     frame.say()
     for reason, count in Counter(cell.reason for cell in cells if cell.state == "left out").items():
         frame.say(f"left out: {plural(count, 'cell')} ({reason})")
-    frame.say(_in_short(costs))
+    frame.say(_in_short(planned))
     words = [word for word in frame.command_line() if word != "--dry-run"]
     if is_unfinished(outdir) and not {"--resume", "--restart", "--force"} & set(words):
         words.append("--resume")
     frame.say(f"next: {shlex.join(words)}")
 
 
-def _plan_row(job: Job, seconds: float | None) -> tuple[str, ...]:
+def _plan_row(job: Job) -> tuple[str, ...]:
     return (
         job.cells[0].run_name,
         job.target,
         ", ".join(map(str, dict.fromkeys(cell.threads for cell in job.cells))),
         ", ".join(rung.name for rung in job.rungs),
         str(len(job.cells)),
-        "not known yet" if seconds is None else duration(seconds),
+        "not known" if job.seconds is None else duration(job.seconds),
     )
 
 
@@ -158,18 +154,13 @@ def _cell_facts(cell: CellRecord) -> dict[str, object]:
 
 
 def _show(folder: SweepFolder, options: SweepOptions, *, quiet: bool, as_json: bool) -> int:
-    """Write the page, add to the store what is not there yet, and print the outcome; the exit code is 2 if a
-    cell failed, as for a run's experiments."""
+    """Write the page and print the outcome; the exit code is 2 if a cell failed."""
     from model_profiling.report.text import render_terminal
-    from model_profiling.store.labels import Labels
     from model_profiling.sweep.report import failures, fastest_table, sweep_title, write_sweep_report
 
     record = folder.record
     page, results = write_sweep_report(folder.path, record)
-    done = dict.fromkeys(cell.run_dir for cell in record.cells if cell.run_dir and cell.state == "done")
-    added = None
-    if options.store is not None and done:
-        added = options.store.add([folder.path / run for run in done], labels=Labels(sweep=record.name))
+    store = options.store.address if options.store else None
     if as_json:
         rows = {cell.cell.id: row for row in results.rows for cell in row.cells}
         cells = [
@@ -182,20 +173,16 @@ def _show(folder: SweepFolder, options: SweepOptions, *, quiet: bool, as_json: b
             for cell in record.cells
             for row in (rows[cell.cell.id],)
         ]
-        facts = {"schema_version": 1, "name": record.name, "outdir": str(folder.path)}
-        stored = {
-            "store": options.store.address if options.store else None,
-            "stored": len(done) if added else 0,
-        }
-        frame.facts({**facts, "counts": record.counts(), "cells": cells, **stored} | page_facts(page))
+        facts = {"schema_version": 1, "name": record.name, "outdir": str(folder.path), "store": store}
+        frame.facts({**facts, "counts": record.counts(), "cells": cells} | page_facts(page))
     else:
         if results.fastest and not quiet:
             frame.say(render_terminal([fastest_table(results)]) + "\n")
         frame.say(sweep_title(record))
         if folder.moved is not None and not quiet:
             frame.say(f"The earlier sweep is kept in {folder.moved}")
-        if added is not None and options.store is not None and not quiet:
-            frame.say(f"Store: {plural(len(done), 'run')} in {options.store.address}")
+        if store and not quiet:
+            frame.say(f"Store: {store}")
         for path in pages(page):
             frame.say(f"Report: {path}")
     for line in failures(record):

@@ -7,7 +7,8 @@ from typing import Any
 
 import click
 
-from model_profiling.cli import for_tools, frame
+from model_profiling.cli import frame
+from model_profiling.cli.answers import print_warnings
 from model_profiling.cli.progress import measuring
 from model_profiling.core.records import record_json
 from model_profiling.report.comparison import comparison_facts, headline
@@ -41,7 +42,7 @@ from model_profiling.workflow.try_change import (
     show_default="out_try/MODEL_FINDING",
     help="Folder for the patched copy, both programs and their runs.",
 )
-@frame.resume_options("Continue an unfinished measurement.", "Replace an unfinished measurement.")
+@frame.force_option
 @frame.no_wait_option
 @click.option("--quiet", is_flag=True, help="Print only what the change brought.")
 def try_command(
@@ -49,12 +50,11 @@ def try_command(
     run_dir: Path,
     finding: str,
     target: str,
-    resume: bool,
     force: bool,
     no_wait: bool,
     quiet: bool,
     as_json: bool,
-    **asked: Any,  # parameters of try_change, typed by click
+    **settings: Any,  # parameters of try_change, typed by click
 ) -> int:
     """Apply the advice of FINDING to a copy of your model, and say what it brings.
 
@@ -68,17 +68,16 @@ def try_command(
     advice = find_advice(run_dir, finding)
     if advice.why_not:
         return _print_advice(advice, as_json=as_json)
-    kept = f"your files are as they were; {frame.KEPT}"
-    with measuring(kept, quiet=quiet, no_wait=no_wait) as progress:
+    with measuring(f"your files are as they were; {frame.KEPT}", quiet=quiet, no_wait=no_wait) as progress:
         tried = try_change(
             advice,
-            **asked,
+            **settings,
             target=parse_target(target),
-            run=RunOptions(resume=resume, force=force, command_line=frame.command_line()),
+            run=RunOptions(force=force, command_line=frame.command_line()),
             progress=progress,
         )
     warnings = tried.measured.warnings if tried.measured else ()
-    failed = for_tools.print_warnings(warnings, quiet=quiet or as_json)
+    failed = print_warnings(warnings, quiet=quiet or as_json)
     if as_json:
         frame.facts(_facts(tried))
     else:
@@ -87,12 +86,12 @@ def try_command(
 
 
 def _print_advice(advice: Advice, *, as_json: bool) -> int:
-    found = advice.finding
+    finding = advice.finding
     if as_json:
-        facts = {"finding": found.id, "advice": found.action, "compare": advice.by_hand}
+        facts = {"finding": finding.id, "advice": finding.action, "compare": advice.by_hand}
         frame.facts({"schema_version": 1, "tried": False, "why_not": advice.why_not, **facts})
     else:
-        frame.say(f"{found.title}: {found.action}\n")
+        frame.say(f"{finding.title}: {finding.action}\n")
         frame.say(f"Not tried: {advice.why_not}. Change the model, export it, then: {advice.by_hand}")
     return 1
 

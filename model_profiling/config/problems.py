@@ -1,31 +1,40 @@
-"""What is wrong with a config, worded for the person who wrote it."""
+"""What is wrong with a config: pydantic's own message, the path in the file, and the nearest known key."""
 
 from __future__ import annotations
 
-import codecs
 import json
+import re
 import typing
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
 from pydantic import BaseModel, ValidationError
+from pydantic.fields import FieldInfo
 from pydantic_core import ErrorDetails
 
+from model_profiling.compat.earlier_config import json_cure
 from model_profiling.config.settings import SYNONYMS, Experiment
 from model_profiling.config.values import shown
-from model_profiling.core.errors import InputError, system_reason
+from model_profiling.core.errors import InputError
 from model_profiling.core.files import is_stream
 from model_profiling.core.formatting import did_you_mean
 from model_profiling.core.safe_read import is_too_deep, open_regular
 
-Location = tuple[int | str, ...]
 Parsed = typing.TypeVar("Parsed")
 
 _MOST_PROBLEMS = 200
-_MOST_NAMED = 5
-"""In one line."""
+_MOST_IN_ONE_LINE = 5
 _LONGEST_KEY = 80
+_LARGEST = 4_000_000
+_WORDS = {
+    r"^\w+ (?=should)": "it ",
+    " after validation": "",
+    "a valid tuple": "a list",
+    r"a valid dictionary( or instance of \w+)?": "an object",
+}
+"""Pydantic's words for what JSON calls otherwise."""
+_SWEEP_KEYS = frozenset({"models", "dtypes", "backends", "rungs", "targets", "exclude"})
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,209 +54,111 @@ def require(parsed: Parsed | None, problems: tuple[Problem, ...], path: Path | N
     """Return `parsed`, or raise InputError with its problems; `path` is the file, if there is one."""
     if parsed is not None and not problems:
         return parsed
-    first, others = problems[0], problems[1:_MOST_NAMED]
+    first, others = problems[0], problems[1:_MOST_IN_ONE_LINE]
     start = f"{path}: " if path else ""
-    fix = [first.fix, *(f"({number}) {each.text}; {each.fix}" for number, each in enumerate(others, 2))]
-    if len(problems) > _MOST_NAMED:
-        fix.append("`sme2prof config check` lists all")
+    fixes = [first.fix, *(f"({number}) {other.text}; {other.fix}" for number, other in enumerate(others, 2))]
+    if len(problems) > _MOST_IN_ONE_LINE:
+        fixes.append("`sme2prof config check` lists all")
     count = f"{len(problems)} problems: (1) " if others else ""
-    raise InputError(f"{start}{count}{first.text}", "; ".join(fix))
+    raise InputError(f"{start}{count}{first.text}", "; ".join(fixes))
 
 
 def problems_of(error: ValidationError, whole: type[BaseModel]) -> tuple[Problem, ...]:
     """The problems pydantic found in a `whole`, in its order, limited to about a page. Pydantic also calls a
-    list empty if all its entries are wrong; the entries' own problems say it better."""
-    found = error.errors(include_url=False)[:_MOST_PROBLEMS]
-    inner = {details["loc"][:depth] for details in found for depth in range(len(details["loc"]))}
+    list too short if all its entries are wrong; the entries' own problems say it better."""
+    errors = error.errors(include_url=False)[:_MOST_PROBLEMS]
+    above = {details["loc"][:depth] for details in errors for depth in range(len(details["loc"]))}
     return tuple(
         _problem(details, whole)
-        for details in found
-        if details["type"] != "too_short" or details["loc"] not in inner
+        for details in errors
+        if details["type"] != "too_short" or details["loc"] not in above
     )
 
 
-# Wordings for pydantic's error types: what is wrong with {value}, and what to write instead.
-_WHOLE_NUMBER = ("is {value}, not a whole number", "write a whole number, such as 10")
-_LIST = ("is {value}, not a list", "write a list: [...]")
-_OBJECT = ("is {value}, not an object", "write an object: {{ ... }}")
-_WORDINGS = {
-    "string_type": ("is {value}, not text", "write text in quotes"),
-    "int_type": _WHOLE_NUMBER,
-    "int_from_float": _WHOLE_NUMBER,
-    "float_type": ("is {value}, not a number", "write a number, such as 0.5"),
-    "finite_number": ("is {value}, not a finite number", "write a finite number"),
-    "bool_type": ("is {value}, not true or false", "write true or false"),
-    "list_type": _LIST,
-    "tuple_type": _LIST,
-    "model_type": _OBJECT,
-    "model_attributes_type": _OBJECT,
-    "dict_type": _OBJECT,
-    "greater_than_equal": ("is {value}, which is too small", "use {ge:.10g} or more"),
-    "greater_than": ("is {value}, which is too small", "use more than {gt:.10g}"),
-    "less_than_equal": ("is {value}, which is too large", "use {le:.10g} or less"),
-    "less_than": ("is {value}, which is too large", "use less than {lt:.10g}"),
-    "string_too_long": ("is too long", "use at most {max_length} characters"),
-    "string_too_short": ("is empty", "write something, or leave it out"),
-    "too_short": ("is empty", "add at least one entry"),
-    "too_long": ("has too many entries", "use at most {max_length}"),
-    "kit": ("{problem}", "{fix}"),
-}
-_PATTERNS = {
-    "remote": 'write host:port, such as "192.0.2.7:5555"',
-    "device_path": 'write an absolute path without spaces, such as "/data/local/tmp/sme2prof"',
-}
-_NAME = "use letters, digits, '.', '_' and '-', beginning with a letter or digit"
-
-
 def _problem(details: ErrorDetails, whole: type[BaseModel]) -> Problem:
-    kind, location, value = details["type"], details["loc"], details["input"]
-    where, context = _path(location), details.get("ctx", {})
+    kind, context = details["type"], details.get("ctx", {})
+    location = [step if isinstance(step, int) else step[:_LONGEST_KEY] for step in details["loc"]]
+    where = "".join(f"[{step}]" if isinstance(step, int) else f".{step}" for step in location).lstrip(".")
+    fields = _fields_at(location[:-1], whole)
+    field = fields.get(str(location[-1])) if location else None
+    if kind == "kit":  # worded by `config/values.py`
+        return Problem(where, context["problem"], context["fix"])
     if kind == "extra_forbidden":
-        key, here = str(location[-1]), _model_at(location[:-1], whole)
-        if here is Experiment and (now := SYNONYMS.get(key)):
-            return Problem(where, f"and {now} are both given and mean the same", f"keep {now}, drop {key}")
-        return Problem(where, "is not a known key", _known_key_cure(location, whole))
+        return Problem(where, "is not a known key", _nearest_key(str(location[-1]), fields, whole))
+    example = json.dumps(field.examples[0]) if field and field.examples else ""
     if kind == "missing":
-        return Problem(where, "is missing", _addition(location, whole))
-    if kind == "literal_error":
-        choices = str(context["expected"]).replace("'", '"').replace(" or ", ", ")
-        known = [choice.strip('"') for choice in choices.split(", ")]
-        hint = did_you_mean(value, known) if isinstance(value, str) else ""
-        return Problem(where, f"is {shown(value)}", f"choose from {choices}" + (f"; {hint}" if hint else ""))
-    if kind == "string_pattern_mismatch":
-        return Problem(where, f"is {shown(value)}", _PATTERNS.get(str(location[-1]), _NAME))
-    what, fix = _WORDINGS.get(kind, (details["msg"].lower(), f"correct {where}"))
-    return Problem(where, what.format(value=shown(value), **context), fix.format(**context))
+        return Problem(where, "is missing", f'add "{location[-1]}": {example or "..."}')
+    value = details["input"]
+    message = details["msg"]
+    for of_python, of_json in _WORDS.items():
+        message = re.sub(of_python, of_json, message)
+    choices = re.findall("'(.+?)'", message) if kind == "literal_error" else ()
+    hint = did_you_mean(value, choices) if isinstance(value, str) else ""
+    more = f"; {hint}" if hint else f", such as {example}" if example and not choices else ""
+    return Problem(where, f"is {shown(value)}", f"{message}{more}")
 
 
-def _short(key: str) -> str:
-    return key if len(key) <= _LONGEST_KEY else f"{key[:_LONGEST_KEY]}..."
-
-
-def _path(location: Location) -> str:
-    steps = (f"[{step}]" if isinstance(step, int) else f".{_short(step)}" for step in location)
-    return "".join(steps).removeprefix(".")
-
-
-def _known_key_cure(location: Location, whole: type[BaseModel]) -> str:
-    key, known = _short(str(location[-1])), _keys(_model_at(location[:-1], whole))
-    if key in whole.model_fields:
-        return "it belongs in the top level"
+def _nearest_key(key: str, fields: Mapping[str, FieldInfo], whole: type[BaseModel]) -> str:
+    keys = [*fields, *(SYNONYMS if fields == Experiment.model_fields else ())]
+    if key in keys:
+        return f"it means the same as {SYNONYMS[key]}: keep {SYNONYMS[key]}, drop {key}"
     for name, field in whole.model_fields.items():
-        inner = _model_in(field.annotation)
-        if inner is not None and key in _keys(inner):
-            return f"it belongs in {name}{'[]' if typing.get_origin(field.annotation) is tuple else ''}"
-    return did_you_mean(key, known) or f"remove it; known here: {', '.join(known)}"
+        model = _model_in(field.annotation)
+        if model and key in model.model_fields:
+            return f"it belongs in {name}"
+    return did_you_mean(key, keys) or f"remove it; known here: {', '.join(keys)}"
 
 
-def _keys(model: type[BaseModel]) -> list[str]:
-    return [*model.model_fields, *(SYNONYMS if model is Experiment else ())]
-
-
-def _model_at(location: Location, whole: type[BaseModel]) -> type[BaseModel]:
+def _fields_at(location: typing.Sequence[int | str], whole: type[BaseModel]) -> Mapping[str, FieldInfo]:
     model = whole
     for name in location:
         if name in model.model_fields:  # not a number in a list, or a key of the user's own
-            model = _model_in(model.model_fields[name].annotation) or model
-    return model
+            model = _model_in(model.model_fields[str(name)].annotation) or model
+    return model.model_fields
 
 
 def _model_in(annotation: object) -> type[BaseModel] | None:
     if parts := typing.get_args(annotation):
-        return next((found for part in parts if (found := _model_in(part))), None)
+        return next((model for part in parts if (model := _model_in(part))), None)
     return annotation if isinstance(annotation, type) and issubclass(annotation, BaseModel) else None
 
 
-def _addition(location: Location, whole: type[BaseModel]) -> str:
-    key = str(location[-1])
-    field = _model_at(location[:-1], whole).model_fields[key]
-    if field.examples:
-        return f'add "{key}": {json.dumps(field.examples[0])}'
-    meaning = field.description or ""
-    return f'add "{key}": {meaning[:1].lower()}{meaning[1:]}'
-
-
-_LARGEST = 4_000_000
-_SWEEPS_OWN = frozenset({"models", "dtypes", "backends", "rungs", "targets", "exclude"})
-
-
 def is_sweep(raw: Mapping[str, object]) -> bool:
-    return "experiments" not in raw and "model" not in raw and bool(_SWEEPS_OWN & set(raw))
+    return "experiments" not in raw and "model" not in raw and bool(_SWEEP_KEYS & set(raw))
 
 
 def read_object(path: Path, maker: str = "sme2prof config new") -> dict[str, object] | Problem:
     """Read the JSON object in a file; `maker` is the command that makes such a file."""
     if path.suffix == ".pte":
         raise InputError(f"{path} is a program, not a config", f"use `sme2prof profile {path}`")
-    if path.is_dir():
-        raise InputError(f"{path} is a folder, not a config", "name the .json file in it")
+    if not path.exists():
+        raise InputError(f"there is no {path}", f"make one with `{maker}`")
+    with path.open("rb") if is_stream(path) else open_regular(path, follow=True) as stream:
+        content = stream.read(_LARGEST + 1)
+    if len(content) > _LARGEST:
+        raise InputError(f"{path} is too large for a config", "name the right file")
     try:
-        path.stat()
-        with path.open("rb") if is_stream(path) else open_regular(path, follow=True) as stream:
-            content = stream.read(_LARGEST + 1)
-        if len(content) > _LARGEST:
-            raise InputError(f"{path} is too large for a config", "name the right file")
-    except FileNotFoundError as error:
-        raise InputError(f"there is no {path}", f"make one with `{maker}`") from error
-    except OSError as error:
-        reason = system_reason(error)
-        raise InputError(f"cannot read {path}: {reason}", "check the path and its permissions") from error
-    if content.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)):
-        return Problem("", "the file is UTF-16, JSON is UTF-8", "save it as UTF-8")
-    try:
-        # Windows editors often write a byte order mark, which has no meaning here.
         text = content.decode("utf-8-sig")
-    except UnicodeDecodeError as error:
-        line = content[: error.start].count(b"\n") + 1
-        return Problem(f"line {line}", f"byte {error.start} is not UTF-8", "save the file as UTF-8")
-    return _parse(text, maker)
-
-
-def _parse(text: str, maker: str) -> dict[str, object] | Problem:
-    if not text.strip():
-        return Problem("", "the file is empty", f"make one with `{maker}`")
-    try:
-        parsed: object = json.loads(text, object_pairs_hook=_once, parse_constant=_no_constant)
+        parsed: object = json.loads(text, object_pairs_hook=_once_each, parse_constant=_refuse_constant)
         if is_too_deep(text):
-            raise RecursionError
+            raise RecursionError("it is nested too deeply")
     except json.JSONDecodeError as error:
         where = f"line {error.lineno} column {error.colno}"
-        return Problem(where, f"is not JSON: {error.msg.lower()}", _cure(text, error))
-    except _Refused as error:
-        return Problem(*error.args)
-    except (RecursionError, ValueError):
-        return Problem("", "the JSON is nested too deeply or holds a number too long", "simplify it")
+        return Problem(where, f"is not JSON: {error.msg.lower()}", json_cure(error))
+    except (RecursionError, ValueError) as error:
+        return Problem("", f"the file is not JSON: {error}", "correct it, and save it as UTF-8")
     if not isinstance(parsed, dict):
-        return Problem("", "the file holds no JSON object", 'write { "model": ..., "experiments": [...] }')
+        return Problem("", "the file holds no JSON object", f"make one with `{maker}`")
     return parsed
 
 
-class _Refused(Exception):
-    """JSON that Python accepts and the kit does not; its arguments are those of Problem."""
+def _once_each(entries: list[tuple[str, object]]) -> dict[str, object]:
+    """Python itself would take the last of several equal keys, and drop the others without a word."""
+    keys = [key for key, _ in entries]
+    if repeated := next((key for key in keys if keys.count(key) > 1), None):
+        raise ValueError(f"{repeated[:_LONGEST_KEY]} is given twice in one object")
+    return dict(entries)
 
 
-def _once(entries: list[tuple[str, object]]) -> dict[str, object]:
-    made: dict[str, object] = {}
-    for key, value in entries:
-        if key in made:
-            raise _Refused(_short(key), "is given twice in one object", "keep one of the two")
-        made[key] = value
-    return made
-
-
-def _no_constant(word: str) -> object:
-    raise _Refused("", f"{word} is not a JSON number", "write a finite number")
-
-
-def _cure(text: str, error: json.JSONDecodeError) -> str:
-    before, after = text[: error.pos].rstrip(), text[error.pos :]
-    cures = (
-        (before.endswith(",") and after.lstrip().startswith(("}", "]")), "remove the comma before it"),
-        (after.startswith((",}", ",]")) or "trailing comma" in error.msg, "remove the comma"),
-        (after.startswith("'"), 'use double quotes (")'),
-        (after.startswith(("//", "/*", "#")), 'JSON has no comments; use the setting "notes"'),
-        (error.msg.startswith("Extra data"), "keep one JSON object in the file"),
-        (not after.strip(), "close every bracket and quote"),
-        ("delimiter" in error.msg, "add what is missing just before it"),
-    )
-    return next((cure for fits, cure in cures if fits), "correct the text there")
+def _refuse_constant(word: str) -> object:
+    raise ValueError(f"{word} is not a finite number")

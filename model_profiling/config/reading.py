@@ -14,6 +14,7 @@ from pathlib import Path
 
 from pydantic import ValidationError
 
+from model_profiling.compat.earlier_config import translate
 from model_profiling.config.problems import Problem, is_sweep, problems_of, read_object, require
 from model_profiling.config.remarks import Diagnostic, warning_lines
 from model_profiling.config.series import Pair, Series, make_pair, natural_pairs, switch_in_name
@@ -57,7 +58,7 @@ def parse_config(
         written = ProfileConfig.model_validate(cleaned)
     except ValidationError as error:
         return None, problems_of(error, ProfileConfig)
-    written._said_otherwise = otherwise
+    written._said_otherwise = tuple(Diagnostic(None, *remark) for remark in otherwise)
     runners = _own_runners(written, folder.resolve())
     written, problems = _with_traces(written, runners)
     if problems := (*problems, *setting_problems(written)):
@@ -94,15 +95,11 @@ def on_target(config: ProfileConfig, choice: TargetChoice) -> ProfileConfig:
     return config.model_copy(update={"target": config.target.model_copy(update={**dropped, **named})})
 
 
-def series_of(experiment: Experiment) -> tuple[Series, ...]:
-    return tuple(Series(experiment.name, threads) for threads in experiment.threads)
-
-
 def pairs(config: ProfileConfig) -> tuple[Pair, ...]:
     """The pairs to compare: those asked for, or each SME2-off experiment with its SME2-on counterpart."""
     if not config.analysis.compare_pairs:
         timing = [experiment for experiment in config.experiments if experiment.mode == "timing"]
-        natural = natural_pairs((series, each.sme2) for each in timing for series in series_of(each))
+        natural = natural_pairs((series, each.sme2) for each in timing for series in each.series)
         if len(timing) != 2:
             return natural
         label = "SME2 on vs off"  # of the only two
@@ -170,7 +167,7 @@ def _own_runners(config: ProfileConfig, folder: Path) -> list[_OwnRunner | None]
     paths = [experiment.runner and _runner(experiment.runner, folder) for experiment in config.experiments]
     if not any(paths):
         return [None] * len(paths)
-    from model_profiling.runner.source_build.stand_ins import build_record  # only users' runners need it
+    from model_profiling.config.trace_runners import build_record  # only users' runners need it
 
     return [(path, build_record(path)) if path else None for path in paths]
 
@@ -407,46 +404,3 @@ def _missing(where: str, written: Path, found: Path, folder: Path) -> Iterator[P
         yield Problem(where, f"{found} is a folder", cure)
     elif found.stat().st_size == 0:
         yield Problem(where, f"{found} is empty", cure)
-
-
-# Older spellings are translated; other unknown keys are errors: ignoring one falsifies a measurement.
-
-_NUMBERS = ("runs", "num_runs", "warmup", "threads", "num_threads")
-
-
-def translate(raw: Mapping[str, object]) -> tuple[dict[str, object], tuple[Diagnostic, ...]]:
-    """Translate `raw` to this kit's spelling and list the changes; wrong shapes are left to the checks."""
-    remarks = list[Diagnostic]()
-    changed = {key: _unquoted(value, key, remarks) for key, value in raw.items() if key != "$schema"}
-    experiments = changed.get("experiments")
-    for place, found in enumerate(experiments if isinstance(experiments, list) else ()):
-        if not isinstance(found, dict):
-            continue
-        if "quiet_runner" in found:
-            runner = found.pop("quiet_runner")
-            used = found["runner_path"] = found.get("runner_path") or runner
-            why = "is read as runner_path" if used == runner else "is ignored: runner_path is given"
-            said = f"experiments[{place}].quiet_runner {why}"
-            remarks.append(Diagnostic(None, "quiet_runner", said, "write runner_path"))
-        if found.get("runner_path", "") is None:
-            del found["runner_path"]
-    return changed, tuple(remarks)
-
-
-def _unquoted(value: object, where: str, remarks: list[Diagnostic], key: str = "") -> object:
-    """A copy of `value` with quoted numbers as numbers."""
-    if isinstance(value, Mapping):
-        return {name: _unquoted(each, f"{where}.{name}", remarks, name) for name, each in value.items()}
-    if isinstance(value, list) and key not in _NUMBERS:
-        return [_unquoted(each, f"{where}[{place}]", remarks) for place, each in enumerate(value)]
-    if key not in _NUMBERS:
-        return value
-    listed = value if isinstance(value, list) else [value]
-    numbers = [int(each) if isinstance(each, str) and _INTEGER.fullmatch(each) else each for each in listed]
-    if numbers != listed:
-        said = f"{where} is in quotes and read as {', '.join(map(str, numbers))}"
-        remarks.append(Diagnostic(None, "quoted_number", said, "write numbers without quotes"))
-    return numbers if isinstance(value, list) else numbers[0]
-
-
-_INTEGER = re.compile(r"[ \t]*[0-9]{1,9}[ \t]*")

@@ -21,7 +21,7 @@ from pydantic import (
 
 from model_profiling.config.names import fed_in_words
 from model_profiling.config.remarks import Diagnostic
-from model_profiling.config.series import Switch, switch_in_name
+from model_profiling.config.series import Series, Switch, switch_in_name
 from model_profiling.config.values import (
     LONGEST_PATH,
     MOST,
@@ -53,7 +53,6 @@ MOST_SERIES = 2000
 """Limit of experiments times thread counts: far more than anyone reads in a report."""
 
 Mode = Literal["timing", "xnntrace"]
-ScheduleMode = Literal["lockstep", "rounds"]
 
 USUAL_ROUNDS = 12
 BUDGET_S = 30.0
@@ -119,10 +118,13 @@ class Experiment(Settings):
         return None if self.runner_path == BUILTIN else Path(self.runner_path)
 
     @property
+    def series(self) -> tuple[Series, ...]:
+        return tuple(Series(self.name, threads) for threads in self.threads)
+
+    @property
     def side(self) -> Switch:
         """Whether SME2 may be used: as written, else as the runner's path says, else the name."""
-        said = switch_in_name(self.runner_path) or switch_in_name(self.name)
-        return self.sme2 or said or "on"
+        return self.sme2 or switch_in_name(self.runner_path) or switch_in_name(self.name) or "on"
 
     @property
     def switched_off(self) -> tuple[str, ...]:
@@ -184,17 +186,11 @@ def target_settings(choice: TargetChoice) -> dict[str, str]:
 class Schedule(Settings):
     """How often, in what order and how patiently experiments are measured."""
 
-    mode: ScheduleMode | None = Field(
-        default=None,
-        description='"lockstep": in each launch all timing experiments are loaded at once and take turns of '
-        'a few inferences; "rounds": in each round one process of every experiment runs by itself. Left out, '
-        "it is lockstep, where that can be done, and a run that is continued goes on as it began.",
-        examples=["lockstep"],
-    )
     rounds: Counted | None = Field(
         default=None,
-        description="In rounds: how many, 12 if left out; each runs one process per timing experiment and "
-        "thread count, in random order. In lockstep: the most launches; left out, the budget decides.",
+        description="The most launches, in each of which all timing experiments take turns; left out, the "
+        "budget decides. Where programs cannot take turns, the number of rounds of one process after "
+        "another, 12 if left out.",
         examples=[12],
     )
     min_rounds: Annotated[int, Field(strict=True, ge=3, le=MOST)] = 6
@@ -202,13 +198,13 @@ class Schedule(Settings):
     precision: Share | None = Field(
         default=None,
         description="Stop once every compared pair's interval is this narrow: 0.01 is within 1%. Left out, "
-        "it is 0.005 in lockstep, and rounds are all measured.",
+        "it is 0.005 for launches, and rounds are all measured.",
         examples=[0.01],
     )
     budget_s: Duration | None = Field(
         default=None,
         description="Seconds of measuring, starting processes included, after which no further launch or "
-        "round begins. Left out, it is 30 in lockstep, and rounds have no such limit.",
+        "round begins. Left out, it is 30 for launches, and rounds have no such limit.",
         examples=[30],
     )
     seed: Seed | None = Field(default=None, examples=[7])
@@ -221,9 +217,6 @@ class Schedule(Settings):
     """Wait before a process until the target is no hotter than this, where it can tell."""
     temperature_wait_s: Seconds = 300.0
     """Longest wait for `max_temperature_c`; after it the run goes on with a warning."""
-    energy_s: Seconds = 12.0
-    """Seconds each experiment runs alone for its energy, where a phone runs from its battery and tells what
-    that gives; 0 is not at all."""
     sample: Annotated[bool, Field(strict=True)] = False
     """Run each experiment once more by itself and look where its threads are: which kernels an operator's
     time goes to. Nothing of that run is a latency."""
@@ -231,19 +224,14 @@ class Schedule(Settings):
     """A process that takes longer than this many seconds is ended and counts as failed."""
 
     @property
-    def in_lockstep(self) -> bool:
-        return self.mode != "rounds"
-
-    @property
     def most_rounds(self) -> int:
-        """The most rounds or launches that are measured."""
-        if self.rounds is not None or not self.in_lockstep:
-            return self.rounds or USUAL_ROUNDS
-        return max(MOST_LAUNCHES, math.ceil(MOST_LAUNCHES * (self.time_limit_s or 0) / BUDGET_S))
+        """The most launches."""
+        return self.rounds or max(MOST_LAUNCHES, math.ceil(MOST_LAUNCHES * self.time_limit_s / BUDGET_S))
 
     @property
-    def time_limit_s(self) -> float | None:
-        return self.budget_s or (BUDGET_S if self.in_lockstep else None)
+    def time_limit_s(self) -> float:
+        """The time limit of launches."""
+        return self.budget_s or BUDGET_S
 
 
 class ChosenInputs(Settings):

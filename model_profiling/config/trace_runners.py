@@ -13,10 +13,20 @@ from model_profiling.config.problems import Problem
 from model_profiling.config.remarks import Diagnostic
 from model_profiling.config.series import Series
 from model_profiling.config.settings import ProfileConfig
-from model_profiling.core.records import JsonObject
-from model_profiling.runner.source_build.stand_ins import RECORD
+from model_profiling.core.errors import ProfilingError
+from model_profiling.core.records import JsonObject, read_json_object
 
+RECORD = "runner_build.json"
+"""Beside every runner that `build_runners.sh` made: how it was built, or that it is the kit's own."""
 _WORD = re.compile(r"(?:^|[-_.])(?:xnnlog|xnntrace|trace)(?:$|[-_.])", re.IGNORECASE)
+
+
+def build_record(program: Path) -> JsonObject:
+    """Return what is known about the build of `program`; nothing if there is no record of it."""
+    try:
+        return read_json_object(program.with_name(RECORD), "")
+    except ProfilingError:
+        return {}
 
 
 def why_traced(runner: Path, built: JsonObject) -> str:

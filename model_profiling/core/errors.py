@@ -23,30 +23,31 @@ from typing import Literal, NoReturn
 
 from model_profiling.core.formatting import in_short, printable
 
-_CURES = {
+CURES = {
     errno.ENAMETOOLONG: "give a shorter path",
     errno.ELOOP: "its links lead in a circle: name the file itself",
-    errno.ENOSPC: "free some space",
+    errno.ENOSPC: "free some space, or choose another place",
+    errno.EDQUOT: "free some space, or choose another place",
+    errno.EROFS: "choose a folder on a writable file system",
+    errno.EACCES: "choose a place you may use",
+    errno.EPERM: "choose a place you may use",
+    errno.ENOTDIR: "a part of the path is a file; choose another folder",
+    errno.EEXIST: "a part of the path is a file; choose another folder",
+    errno.EISDIR: "a folder has that name; choose another name",
     errno.EMFILE: "let this user open more files (ulimit -n)",
     errno.ENOMEM: "free some memory",
 }
-
-
 _LONGEST = 2000
 """A name or value from a file can be as long as the file; nobody reads more than this."""
-
-
-def _short(text: str) -> str:
-    if len(text) <= _LONGEST:
-        return text
-    return f"{text[: _LONGEST - 300]} [{len(text) - _LONGEST + 100:,} characters left out] {text[-200:]}"
 
 
 class ProfilingError(Exception):
     """A failure with a cause (`problem`) and a cure (`fix`), each one short clause."""
 
     def __init__(self, problem: str, fix: str = "") -> None:
-        problem = _short(problem)
+        if len(problem) > _LONGEST:
+            left_out = f"[{len(problem) - _LONGEST + 100:,} characters left out]"
+            problem = f"{problem[: _LONGEST - 300]} {left_out} {problem[-200:]}"
         super().__init__(f"{problem}; {fix}" if fix else problem)
         self.problem = problem
         self.fix = fix
@@ -92,7 +93,7 @@ def system_reason(problem: OSError) -> str:
 def refused_by_system(problem: OSError) -> str:
     """Return the message for an OSError that no other code handled."""
     what = f"cannot use {problem.filename}" if problem.filename else "the system refused something"
-    cure = _CURES.get(problem.errno or 0, "check the path, its permissions and the disk")
+    cure = CURES.get(problem.errno or 0, "check the path, its permissions and the disk")
     return f"{what}: {system_reason(problem)}; {cure}"
 
 

@@ -3,8 +3,8 @@
 Everything the kit writes goes through `replacing`: the content is made in a hidden sibling and renamed into
 place, so a reader, a crash or a full disk never leaves half a file under the final name. Only a regular file
 is ever replaced. The few files written in place (locks, journals) are opened by `open_in_place`. An output
-that a user names may be standard output, another open file or a device of the system: `writing_to` handles
-those. Paths from callers come in through `as_path`.
+that a user names may be standard output or a device of the system: `write_out` handles those. Paths from
+callers come in through `as_path`.
 """
 
 from __future__ import annotations
@@ -13,10 +13,8 @@ import contextlib
 import errno
 import fcntl
 import hashlib
-import io
 import json
 import os
-import re
 import secrets
 import shutil
 import sys
@@ -24,52 +22,24 @@ import time
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import IO, TYPE_CHECKING, TypeAlias
+from typing import TypeAlias
 
-from model_profiling.core.errors import InputError, InUseError, WrongTypeError, system_reason
+from model_profiling.core.errors import CURES, InputError, InUseError, WrongTypeError, system_reason
 from model_profiling.core.safe_read import kind_of, open_regular
-
-if TYPE_CHECKING:
-    from typing_extensions import Buffer
-
 
 StrPath: TypeAlias = str | os.PathLike[str]
 
 STDOUT = Path("/dev/stdout")
 """What a user writes as `-`."""
-_OPEN_FILE = re.compile(r"/dev/(?:fd/(\d{1,9})|(stdin|stdout|stderr))|/proc/self/fd/(\d{1,9})")
-_DEVICES = Path("/dev")
-_STANDARD = {"stdin": 0, "stdout": 1, "stderr": 2}
-
-_CURES = {
-    errno.ENOSPC: "free some space or choose another folder",
-    errno.EDQUOT: "free some space or choose another folder",
-    errno.EROFS: "choose a folder on a writable file system",
-    errno.EACCES: "choose a folder you may write to",
-    errno.EPERM: "choose a folder you may write to",
-    errno.ENOTDIR: "a part of the path is a file; choose another folder",
-    errno.EEXIST: "a part of the path is a file; choose another folder",
-    errno.EISDIR: "a folder has that name; choose another name",
-    errno.ENAMETOOLONG: "choose a shorter name",
-}
-
-_LONGEST_NAME, _LONGEST_PATH = 255, 4095
-"""Bytes, on Linux; macOS and some file systems allow less, and report it."""
+_STREAMS = (Path("/dev"), Path("/dev/fd"), Path("/proc/self/fd"))
 
 
 def as_path(given: StrPath) -> Path:
     """Return a caller's path as a `Path`, or refuse one that no system accepts."""
     if not isinstance(given, str | os.PathLike) or not isinstance(text := os.fspath(given), str):
         raise WrongTypeError(f"{type(given).__name__} is not a path", "give a str or a pathlib.Path")
-    if not text:
-        raise InputError("the path is empty", "name a file or a folder; '.' is the current one")
-    if "\0" in text:
-        raise InputError(f"{text!r} names no file: it holds NUL", "correct the path")
-    if not is_utf8(text):
-        raise InputError(f"the name {text!r} is not UTF-8", "rename it, with letters that every system knows")
-    longest = max(map(len, text.encode().split(b"/")))
-    if longest > _LONGEST_NAME or len(text.encode()) > _LONGEST_PATH:
-        raise InputError(f"the path {text} is longer than a system takes", "give a shorter one")
+    if not text or "\0" in text or not is_utf8(text):
+        raise InputError(f"{text!r} names no file", "name it in UTF-8; '.' is the current folder")
     return Path(text)
 
 
@@ -88,10 +58,8 @@ def is_utf8(text: str) -> bool:
 
 
 def _refusal(path: Path, problem: OSError) -> InputError:
-    reason = system_reason(problem)
-    return InputError(
-        f"cannot write {path}: {reason}", _CURES.get(problem.errno or 0, "check the path and the disk")
-    )
+    cure = CURES.get(problem.errno or 0, "check the path and the disk")
+    return InputError(f"cannot write {path}: {system_reason(problem)}", cure)
 
 
 def make_folder(path: Path) -> Path:
@@ -161,10 +129,6 @@ def _kind_at(path: Path) -> str:
         return kind_of(path.lstat().st_mode)
     except (FileNotFoundError, NotADirectoryError):
         return ""
-    except ValueError as problem:  # NUL or lone surrogates
-        raise InputError(
-            f"cannot write {str(path)!r}: no file has such a name", "correct the path"
-        ) from problem
     except OSError as problem:
         raise _refusal(path, problem) from problem
 
@@ -193,68 +157,37 @@ def open_in_place(path: Path) -> int:
 
 
 def is_stream(path: Path) -> bool:
-    """Whether `path` is a file that this process holds open, or a device in `/dev`. Pipes and devices
-    elsewhere may lie in a folder that somebody sent, under the name of a report."""
-    return _open_file(path) is not None or (path.parent == _DEVICES and _kind_at(path) == "a device")
+    """Whether `path` is standard output, the pipe of a shell's `>(...)` or a device in `/dev`. Pipes and
+    devices elsewhere may lie in a folder that somebody sent, under the name of a report."""
+    if is_stdout(path):
+        return True
+    return path.parent in _STREAMS and path.exists() and bool(kind_of(path.stat().st_mode))
 
 
 def is_stdout(path: Path) -> bool:
-    return _open_file(path) == _STANDARD["stdout"]
+    return path in (STDOUT, Path("/dev/fd/1"), Path("/proc/self/fd/1"))
 
 
 def display_name(path: Path) -> str:
     return "standard output" if is_stdout(path) else str(path)
 
 
-def _open_file(path: Path) -> int | None:
-    """Return the descriptor that `path` means: `/dev/stdout`, or `/dev/fd/63` of a shell's `>(...)`."""
-    found = _OPEN_FILE.fullmatch(str(path))
-    if found is None:
-        return None
-    numbered, named, of_process = found.groups()
-    return _STANDARD[named] if named else int(numbered or of_process)
-
-
-@contextlib.contextmanager
-def writing_to(path: Path) -> Iterator[IO[bytes]]:
-    """Yield a stream to a user's output: a file is written whole or not at all, a stream directly."""
-    if not is_stream(path):
-        with replacing(path) as part, part.open("wb") as stream:
-            yield stream
-        return
+def write_out(path: Path, content: str | bytes) -> None:
+    """Write to an output that the user named: a file whole or not at all, a stream directly."""
+    data = content if isinstance(content, bytes) else encoded(content)
     if is_stdout(path):
         # A failure here counts as a lost answer, as if it had been printed.
-        with io.BufferedWriter(_Straight(sys.stdout.buffer)) as stream:
-            yield stream
         sys.stdout.flush()
-        return
-    number = _open_file(path)
-    try:
-        flags = os.O_WRONLY | os.O_NOFOLLOW | os.O_NOCTTY
-        handle = os.dup(number) if number is not None else os.open(path, flags)
-        with os.fdopen(handle, "wb") as opened, io.BufferedWriter(_Straight(opened)) as stream:
-            yield stream
-    except OSError as problem:
-        raise _refusal(path, problem) from problem
-
-
-class _Straight(io.RawIOBase):
-    """Passes data on and never seeks: a device may claim that it can seek, and fail to."""
-
-    def __init__(self, to: IO[bytes]) -> None:
-        self._to = to
-
-    def writable(self) -> bool:
-        return True
-
-    def write(self, data: Buffer, /) -> int:
-        return self._to.write(data)
-
-
-def write_out(path: Path, content: str) -> None:
-    """Write text to an output that the user named."""
-    with writing_to(path) as stream:
-        stream.write(encoded(content))
+        sys.stdout.buffer.write(data)
+        sys.stdout.flush()
+    elif is_stream(path):
+        try:
+            with path.open("wb", buffering=0) as stream:
+                stream.write(data)
+        except OSError as problem:
+            raise _refusal(path, problem) from problem
+    else:
+        write_bytes(path, data)
 
 
 def write_bytes(path: Path, content: bytes) -> None:
@@ -334,12 +267,12 @@ class LockFile:
         try:
             handle = open_in_place(self.path)
         except OSError as problem:
-            raise self._refused("write", problem) from problem
+            raise self._refused(problem) from problem
         try:
             try:
                 self._take(handle, fcntl.LOCK_EX)
             except OSError as problem:  # a file system without locks
-                raise self._refused("lock", problem) from problem
+                raise self._refused(problem) from problem
             os.ftruncate(handle, 0)
             since = time.strftime("%Y-%m-%dT%H:%M:%S%z")
             os.pwrite(handle, json.dumps({"pid": os.getpid(), "since": since}).encode(), 0)
@@ -374,10 +307,10 @@ class LockFile:
                     ) from problem
             time.sleep(0.02)
 
-    def _refused(self, verb: str, problem: OSError) -> InputError:
+    def _refused(self, problem: OSError) -> InputError:
         reason = system_reason(problem)
         return InputError(
-            f"cannot {verb} {self.path}: {reason}", self.elsewhere or "choose a folder you may write to"
+            f"cannot lock {self.path}: {reason}", self.elsewhere or "choose a folder you may write to"
         )
 
 

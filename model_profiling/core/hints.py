@@ -30,14 +30,14 @@ def pip_install(*words: str) -> str:
 
 def install_extra(extra: str) -> str:
     """A command that installs everything in the kit's `extra`; the kit itself is on no package index."""
-    asked = _requirements(extra)
-    return pip_install(*asked) if asked else pip_install("--editable", f"{_CLONE}[{extra}]")
+    requirements = _requirements(extra)
+    return pip_install(*requirements) if requirements else pip_install("--editable", f"{_CLONE}[{extra}]")
 
 
 def reinstall(package: str, extra: str) -> str:
     """A command that replaces an installed `package` with the one in `extra`, even at the same version."""
-    asked = [line for line in _requirements(extra) if re.match(rf"{package}\b", line)] or [package]
-    return pip_install("--force-reinstall", "--no-deps", *asked)
+    requirements = [line for line in _requirements(extra) if re.match(rf"{package}\b", line)]
+    return pip_install("--force-reinstall", "--no-deps", *(requirements or [package]))
 
 
 def _requirements(extra: str) -> list[str]:
@@ -45,11 +45,11 @@ def _requirements(extra: str) -> list[str]:
     from importlib import metadata  # with its email parser it would take a fifth of `--help`
 
     try:
-        asked = metadata.requires(DISTRIBUTION) or []
+        lines = metadata.requires(DISTRIBUTION) or []
     except metadata.PackageNotFoundError:
         return []
     of_extra = re.compile(rf"""(.+?) *;.*\bextra *== *["']{re.escape(extra)}["']""")
-    return [found[1] for line in asked if (found := of_extra.match(line))]
+    return [match[1] for line in lines if (match := of_extra.match(line))]
 
 
 def set_up() -> str:
@@ -68,20 +68,13 @@ def build_runners() -> str:
     """A command that builds runners from ExecuTorch's source, from a clone or from an installed wheel."""
     if (_SCRIPTS / "build_runners.sh").is_file():
         return shlex.join(["bash", str(_SCRIPTS / "build_runners.sh")])
-    return shlex.join([sys.executable, "-m", "model_profiling.runner.source_build", "build"])
+    return shlex.join([sys.executable, "-m", "model_profiling.compat.source_build"])
 
 
 def document(name: str) -> str:
     """A page of `docs/`: its path in a clone."""
     there = (_CLONE / "docs" / name).is_file()
     return f"docs/{name}" if there else f"docs/{name} in a clone of the kit"
-
-
-def python(*words: str) -> str:
-    """A command that runs this Python, by the shortest name that finds it."""
-    found = shutil.which("python")
-    same = found is not None and Path(found).parent == Path(sys.executable).parent
-    return shlex.join(["python" if same else sys.executable, *words])
 
 
 def sme2prof(*words: str) -> str:
@@ -100,8 +93,6 @@ def needed(module: str, extra: str) -> ModuleType:
     try:
         return importlib.import_module(module)
     except ImportError as problem:
-        # `install_extra` reads package metadata, so call it only here.
-
         package = module.partition(".")[0]
         raise SetupError(f"the Python package {package} is not installed", install_extra(extra)) from problem
 
@@ -117,10 +108,10 @@ def wheel_folder() -> Path | None:
     """The folder of the installed wheel's package; None if there is only a checkout, or nothing."""
     from importlib.metadata import distributions
 
-    for found in distributions(name=PACKAGE):
+    for distribution in distributions(name=PACKAGE):
         # An editable install records where its checkout is, and none of the package's files.
-        if f"{PACKAGE}/version.py," in (found.read_text("RECORD") or ""):
-            return Path(str(found.locate_file(PACKAGE)))
+        if f"{PACKAGE}/version.py," in (distribution.read_text("RECORD") or ""):
+            return Path(str(distribution.locate_file(PACKAGE)))
     return None
 
 

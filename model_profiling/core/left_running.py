@@ -1,9 +1,7 @@
 """Finds and ends everything that a subprocess started, even when this process is killed.
 
 A process group misses children that call `setsid`, so every launch has a mark in its environment, which all
-its children inherit. On Linux this process also adopts, while something runs, what outlives its parent below
-it: a child that drops its environment, session, group and parents all at once is found there, as long as this
-process lives. macOS hides the environment of protected programs; there, groups and parents have to do.
+its children inherit. macOS hides the environment of protected programs; there, groups and parents have to do.
 
 A keeper, this file run as a script, is told what is launched and what has ended. When this process ends in
 any way, the pipe between them closes, and the keeper ends what is left.
@@ -28,9 +26,6 @@ _PATIENCE_S = 2.0
 _PAUSE_S = 0.002
 # Between `fork` and `exec` a process still shows its parent's environment.
 _UNTIL_EXEC_S = 0.1
-_CLOCK_STEP_S = 0.02
-"""The kernel tells the start of a process in hundredths of a second."""
-_PR_SET_CHILD_SUBREAPER = 36
 
 
 def marked(environment: Mapping[str, str], mark: str) -> dict[str, str]:
@@ -38,79 +33,42 @@ def marked(environment: Mapping[str, str], mark: str) -> dict[str, str]:
     return {**environment, MARK: f"{around}.{mark}" if around else mark}
 
 
-def new_mark() -> str:
-    """Begins with the nanoseconds since the machine started: what is older was not started under it."""
-    now = time.clock_gettime_ns(time.CLOCK_BOOTTIME) if sys.platform == "linux" else time.monotonic_ns()
-    return f"{now:016x}{os.urandom(8).hex()}"
-
-
-def _adopt_orphans(wanted: bool) -> None:
-    """Become the parent of every process below this one whose own parent ends, where the system can; or
-    not."""
-    if sys.platform == "linux":
-        with contextlib.suppress(OSError):  # no file can be opened; starting anything will say so
-            import ctypes
-
-            ctypes.CDLL(None).prctl(_PR_SET_CHILD_SUBREAPER, int(wanted), 0, 0, 0)
-
-
 def end_all(pid: int, mark: str) -> None:
     """Kill process `pid`, if it still runs, and everything started under `mark`; 0 means no process."""
     until = time.monotonic() + _PATIENCE_S
-    killed: set[int] = set()
-    while time.monotonic() < until and (found := _kill_started(pid, mark)):
-        killed |= found
+    while time.monotonic() < until and _kill_started(pid, mark):
         time.sleep(_PAUSE_S)
-    for each in killed - {pid}:  # `pid` has somebody who waits for it; those that were adopted have nobody
-        with contextlib.suppress(ChildProcessError):
-            while os.waitpid(each, os.WNOHANG) == (0, 0) and time.monotonic() < until:
-                time.sleep(_PAUSE_S)
 
 
-def _kill_started(pid: int, mark: str) -> set[int]:
-    """Return what there was to kill."""
+def _kill_started(pid: int, mark: str) -> bool:
+    """Return whether there was anything to kill."""
     try:
         import psutil  # type: ignore[import-untyped]
     except ImportError:  # during setup, before any package is installed: its group has to do
         if pid:
             with contextlib.suppress(OSError):
                 os.killpg(pid, signal.SIGKILL)
-        return set()
-
-    def belongs(each: psutil.Process) -> bool:
-        with contextlib.suppress(psutil.Error, OSError):
-            if each.pid == os.getpid() or each.status() == psutil.STATUS_ZOMBIE:
-                return False
-            related = (each.pid, os.getpgid(each.pid), os.getsid(each.pid)) if pid else ()
-            marks = each.environ().get(MARK)
-            return pid in related or (is_adopted(each) if marks is None else mark in marks)
         return False
 
-    def is_adopted(each: psutil.Process) -> bool:
-        """What this process starts itself stays in its session or has a mark, but for the moment before
-        `exec`, when it still has our command line. What is older is of somebody who uses the kit from
-        Python."""
-        other_session = each.ppid() == os.getpid() and os.getsid(each.pid) != os.getsid(0)
-        younger = each.create_time() - psutil.boot_time() > int(mark[:16], 16) / 1e9 - _CLOCK_STEP_S
-        return (
-            sys.platform == "linux"
-            and other_session
-            and younger
-            and each.cmdline() != psutil.Process().cmdline()
-        )
+    def belongs(one: psutil.Process) -> bool:
+        with contextlib.suppress(psutil.Error, OSError):
+            if one.pid == os.getpid() or one.status() == psutil.STATUS_ZOMBIE:
+                return False
+            related = (one.pid, os.getpgid(one.pid), os.getsid(one.pid)) if pid else ()
+            return pid in related or mark in one.environ().get(MARK, "")
+        return False
 
-    killed = set()
+    killed = False
     with contextlib.suppress(OSError, IndexError):  # a container without /proc, or with an empty one
-        for found in filter(belongs, psutil.process_iter()):
+        for parent in filter(belongs, psutil.process_iter()):
             children = []
             with contextlib.suppress(psutil.Error):
-                children = found.children(recursive=True)
-            for each in (*children, found):
-                with contextlib.suppress(
-                    psutil.Error
-                ):  # it has gone, or belongs to another user, as with sudo
-                    each.kill()
-                    killed.add(each.pid)
+                children = parent.children(recursive=True)
+            for one in (*children, parent):
+                # It may have gone, or belong to another user, as with sudo.
+                with contextlib.suppress(psutil.Error):
+                    one.kill()
+                    killed = True
     return killed
 
 
@@ -121,14 +79,11 @@ class Keeper:
         self._lock = threading.Lock()
         self._running: dict[str, int] = {}
         self._process: subprocess.Popen[bytes] | None = None
-        os.register_at_fork(after_in_child=self._forget)
         atexit.register(self._let_go)
 
     def runs(self, mark: str, pid: int = 0) -> None:
         """Note that `pid` was started under `mark`, or, without a `pid`, is about to be."""
         with self._lock:
-            if not self._running:
-                _adopt_orphans(True)
             self._running[mark] = pid
             self._tell(f"{mark} {pid}\n")
 
@@ -136,18 +91,13 @@ class Keeper:
         with self._lock:
             if self._running.pop(mark, None) is not None:
                 self._tell(f"{mark}\n")
-            if not self._running:
-                _adopt_orphans(False)
-
-    def running(self) -> dict[str, int]:
-        with self._lock:
-            return dict(self._running)
 
     def _tell(self, line: str) -> None:
         """Tell the keeper, starting it if needed; if it cannot be started, go on without."""
         with contextlib.suppress(OSError):
             if self._process is None or self._process.poll() is not None:
-                self._forget_process()
+                if self._process is not None and self._process.stdin is not None:
+                    self._process.stdin.close()
                 script = str(Path(__file__).resolve())
                 words = [sys.executable, "-I", "-S", script, *filter(None, sys.path)]
                 self._process = subprocess.Popen(
@@ -169,18 +119,7 @@ class Keeper:
         with self._lock:
             if self._process is not None and not self._running:
                 self._process.kill()
-                self._process.wait()
-
-    def _forget_process(self) -> None:
-        if self._process is not None and self._process.stdin is not None:
-            self._process.stdin.close()
-        self._process = None
-
-    def _forget(self) -> None:
-        """After a fork: the child has started nothing, and must not hold the pipe open."""
-        self._lock = threading.Lock()
-        self._running.clear()
-        self._forget_process()
+                self._process.communicate()
 
 
 def _keep() -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import secrets
 import selectors
 import signal
 import subprocess
@@ -15,7 +16,7 @@ from pathlib import Path
 from typing import IO
 
 from model_profiling.core.errors import SetupError, system_reason
-from model_profiling.core.left_running import Keeper, end_all, marked, new_mark
+from model_profiling.core.left_running import Keeper, end_all, marked
 from model_profiling.core.stdio import defer_signals
 
 MOST_OUTPUT = 16 << 20
@@ -60,9 +61,9 @@ class Completed:
             return None
 
     def tail(self, lines: int = 12) -> str:
-        said = [line for line in (self.stdout + "\n" + self.stderr).splitlines() if line.strip()]
+        written = [line for line in (self.stdout + "\n" + self.stderr).splitlines() if line.strip()]
         return "\n".join(
-            line if len(line) <= _LONGEST_LINE else f"{line[:_LONGEST_LINE]} ..." for line in said[-lines:]
+            line if len(line) <= _LONGEST_LINE else f"{line[:_LONGEST_LINE]} ..." for line in written[-lines:]
         )
 
 
@@ -120,18 +121,18 @@ def run(
     words = tuple(str(word) for word in argv)
     began = time.monotonic()
     child = start(words, cwd=cwd, env=env)
-    said = _Said(child, most_output, heard)
+    output = _OutputReader(child, most_output, heard)
     timed_out = True
     try:
-        timed_out = not said.follow(began + timeout, 0.0 if leaves_nothing else _GRACE_S, stop)
+        timed_out = not output.follow(began + timeout, 0.0 if leaves_nothing else _GRACE_S, stop)
     finally:
         end(child, with_all=timed_out or leaves_nothing)
-        said.take_rest()
+        output.take_rest()
     return Completed(
         argv=words,
         returncode=child.returncode,
-        stdout=said.out.text(),
-        stderr=said.err.text(),
+        stdout=output.out.text(),
+        stderr=output.err.text(),
         seconds=time.monotonic() - began,
         timed_out=timed_out,
     )
@@ -148,7 +149,7 @@ def start(
     """Start `argv` in its own session, with its output piped here, and its input too if `fed`. `env` adds to
     the inherited environment. The caller must pass it to `end`, however it ended; if this process is killed
     first, the keeper ends it."""
-    mark = new_mark()
+    mark = secrets.token_hex(8)
     _keeper.runs(mark)
     try:
         child = Child(
@@ -198,12 +199,6 @@ def kill(child: Child) -> None:
             child.kill()
 
 
-def kill_running() -> None:
-    """Kill everything that threads of this process have started; each thread then sees its child end."""
-    for mark, pid in _keeper.running().items():
-        end_all(pid, mark)
-
-
 def has_ended(child: Child) -> bool:
     """Whether the child has ended; its pid stays reserved where the system allows it."""
     if child.returncode is not None:
@@ -216,7 +211,7 @@ def has_ended(child: Child) -> bool:
         return child.poll() is not None
 
 
-class _Said:
+class _OutputReader:
     """Reads both output streams of a child as they arrive, so that it never blocks; memory is bounded."""
 
     def __init__(self, child: Child, most: int, heard: Callable[[str], None] | None) -> None:
@@ -265,9 +260,9 @@ class _Said:
         if not block:
             del self._open[stream]
             return False
-        kept = self._open[stream]
-        kept.add(block)
-        if self._heard is not None and kept is self.out:
+        output = self._open[stream]
+        output.add(block)
+        if self._heard is not None and output is self.out:
             *lines, self._line = (self._line + block).split(b"\n")
             self._line = self._line[-_BLOCK:]
             for line in lines:

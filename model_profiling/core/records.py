@@ -9,7 +9,7 @@ import json
 import re
 from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal, TypeVar, cast, get_args, get_origin, get_type_hints
+from typing import TYPE_CHECKING, Any, TypeVar, cast
 
 from model_profiling.core import files
 from model_profiling.core.errors import FormatError
@@ -43,69 +43,30 @@ def read_record(
         content = upgrade(content)
     if "schema_version" not in content:
         raise FormatError(f"{path}: schema_version: required", fix)
+    known = {each.name: each.default for each in dataclasses.fields(cast("Any", kind))}.get("schema_version")
+    if known is not None and content["schema_version"] != known:
+        version = json.dumps(content["schema_version"])
+        raise FormatError(f"{path} has schema_version {version}, and this kit reads {known}", fix)
     return parse_record(kind, content, str(path), fix)
 
 
-def parse_record(kind: type[Record], content: object, where: str, fix: str) -> Record:
-    """Return `content` as a record; raise an error that names the first field that does not fit."""
+def parse_record(
+    kind: type[Record], content: object, where: str, fix: str, text: bytes | None = None
+) -> Record:
+    """Return `content` as a record; raise an error that names the first field that does not fit. `text` is its
+    JSON, if that is at hand."""
     from pydantic import ValidationError
 
     try:
         # Strict mode, through JSON: only there does a list become a tuple and a word an enum value.
-        return cast("Record", _adapter(kind).validate_json(json.dumps(content), strict=True))
+        return cast("Record", _adapter(kind).validate_json(text or json.dumps(content), strict=True))
     except ValidationError as problem:
         first = problem.errors()[0]
         place = ".".join(str(part) for part in first["loc"]) or "content"
-        said = first["msg"].removeprefix("Input ").removeprefix("Field ").lower()
+        reason = first["msg"].removeprefix("Input ").removeprefix("Field ").lower()
         if first["type"] == "json_invalid":  # Python accepted it as JSON, with lone surrogates
-            said = "a text in it holds half a character"
-        raise FormatError(f"{where}: {place}: {said}", fix) from problem
-
-
-def parse_flat(kind: type[Record], content: JsonObject, where: str, fix: str) -> Record:
-    """`parse_record` without pydantic, which takes longer to load than a short command runs: for records of
-    strings, integers, booleans, literals and tuples of such records."""
-    given: dict[str, object] = {}
-    for name, (wanted, required) in _fields(kind).items():
-        if name in content:
-            given[name] = _flat_value(wanted, content[name], f"{where}: {name}", fix)
-        elif required:
-            raise FormatError(f"{where}: {name}: required", fix)
-    return kind(**given)
-
-
-_FIELDS: dict[object, dict[str, tuple[Any, bool]]] = {}
-
-
-def _fields(kind: Any) -> dict[str, tuple[Any, bool]]:
-    if kind not in _FIELDS:
-        hints, none = get_type_hints(kind), dataclasses.MISSING
-        _FIELDS[kind] = {
-            field.name: (hints[field.name], field.default is none and field.default_factory is none)
-            for field in dataclasses.fields(kind)
-        }
-    return _FIELDS[kind]
-
-
-def _flat_value(wanted: Any, value: object, where: str, fix: str) -> object:
-    if get_origin(wanted) is Literal:
-        allowed = get_args(wanted)
-        if not any(type(value) is type(one) and value == one for one in allowed):
-            raise FormatError(f"{where}: should be {' or '.join(map(repr, allowed))}", fix)
-        return value
-    if get_origin(wanted) is tuple:
-        inside = get_args(wanted)[0]
-        if not isinstance(value, list) or not all(isinstance(one, dict) for one in value):
-            raise FormatError(f"{where}: should be a list of objects", fix)
-        return tuple(parse_flat(inside, one, f"{where}.{at}", fix) for at, one in enumerate(value))
-    if type(value) is not wanted:
-        raise FormatError(f"{where}: should be a valid {_WORDS[wanted]}", fix)
-    if isinstance(value, str) and not value.isascii() and any("\ud800" <= one <= "\udfff" for one in value):
-        raise FormatError(f"{where}: a text in it holds half a character", fix)
-    return value
-
-
-_WORDS = {str: "string", int: "integer", bool: "boolean"}
+            reason = "a text in it holds half a character"
+        raise FormatError(f"{where}: {place}: {reason}", fix) from problem
 
 
 def record_json(record: object) -> JsonObject:
@@ -174,11 +135,11 @@ def read_rows(text: str, where: object, fix: str) -> Iterator[list[str]]:
     def lines() -> Iterator[str]:
         """Yield single lines, as a copy of a large text takes four times its size; limit a row's length."""
         nonlocal taken
-        for found in _LINE.finditer(text):
-            taken += len(found[0])
+        for line in _LINE.finditer(text):
+            taken += len(line[0])
             if taken > _LONGEST_ROW:
                 raise csv.Error(f"a row has more than {_LONGEST_ROW} characters")
-            yield found[0].replace("\0", "")
+            yield line[0].replace("\0", "")
 
     reader = csv.reader(lines())
     try:

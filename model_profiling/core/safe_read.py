@@ -11,7 +11,7 @@ import json
 import math
 import os
 import stat
-from pathlib import Path, PurePosixPath, PureWindowsPath
+from pathlib import Path, PureWindowsPath
 from typing import BinaryIO
 
 from model_profiling.core.errors import FormatError, InputError, system_reason
@@ -219,8 +219,9 @@ def stays_inside(name: str, where: str = "", *, folder: bool = False) -> str:
     nothing of a run, and are not searched for links that lead out."""
     if not name or "\0" in name:
         raise _leads_out(name, "names no file", where)
-    parts = PurePosixPath(name).parts
-    if PurePosixPath(name).is_absolute() or PureWindowsPath(name).anchor or ".." in parts:
+    parts = [part for part in name.split("/") if part not in ("", ".")]
+    on_a_drive = (":" in name or "\\" in name) and PureWindowsPath(name).anchor
+    if name.startswith("/") or on_a_drive or ".." in parts:
         raise _leads_out(name, "leads out of the run directory", where)
     if any(part.startswith(".") for part in (parts if folder else parts[:-1])):
         raise _leads_out(name, "leads into a hidden folder", where)

@@ -1,7 +1,6 @@
 """How a command ends: signals act like Ctrl-C, and output that could not be written never looks like success.
 
-Python itself drops what it could not write, or complains at exit in its own words. It says nothing if a
-stream was closed from the start, and gives that stream's number to the next file opened. Libraries that print
+Python itself drops what it could not write, or complains at exit in its own words; libraries that print
 (argparse) swallow the error. So entry points are wrapped in `checked_output`.
 """
 
@@ -17,7 +16,7 @@ import sys
 import threading
 from collections.abc import Callable, Iterator
 from types import FrameType
-from typing import IO, TYPE_CHECKING, ParamSpec
+from typing import TYPE_CHECKING, ParamSpec
 
 from model_profiling.core.errors import system_reason
 
@@ -29,8 +28,6 @@ _P = ParamSpec("_P")
 _FAILED = 2
 _NOT_READ = 141
 """What a shell reports for a program that SIGPIPE ended: 128 plus the signal's number."""
-_REASONS = {errno.EBADF: "it is closed"}
-_CURES = {errno.ENOSPC: "free some space, or write to another place"}
 
 
 class _Watched(io.FileIO):
@@ -48,26 +45,26 @@ class _Watched(io.FileIO):
 
 def checked_output(work: Callable[_P, int]) -> Callable[_P, int]:
     """Wrap `work`, which returns an exit code, to fail if standard output cannot be written: 141 without a
-    message if its reader has gone (`| head`), else 2 with one line. A failure to write standard error changes
-    nothing: the exit code is enough."""
+    message if its reader has gone (`| head`), else 2 with one line."""
 
     @functools.wraps(work)
     def call(*args: _P.args, **kwargs: _P.kwargs) -> int:
         with _watching():
             try:
                 code = work(*args, **kwargs)
-            except SystemExit as ended:
+            except (SystemExit, OSError) as ended:
                 if lost_output() is None:
                     raise
-                code = ended.code if isinstance(ended.code, int) else 0
-            except OSError:
-                if lost_output() is None and not _silenced(sys.stderr):
-                    raise
-                code = 0 if lost_output() else _FAILED
-            finally:
-                _silenced(sys.stderr)
+                exit_code = getattr(ended, "code", 0)
+                code = exit_code if isinstance(exit_code, int) else 0
             problem = lost_output()
-            return code if problem is None or code > 1 else _told(problem)
+            if problem is None or code > 1:
+                return code
+            if isinstance(problem, BrokenPipeError):
+                return _NOT_READ
+            reason = "it is closed" if problem.errno == errno.EBADF else system_reason(problem)
+            say_aside(f"error: cannot write standard output, {reason}; redirect it to a file")
+            return _FAILED
 
     return call
 
@@ -84,21 +81,9 @@ def lost_output() -> OSError | None:
 
 def say_aside(text: str, end: str = "\n") -> None:
     """Write a line to standard error, if possible."""
-    try:
+    with contextlib.suppress(OSError):
         sys.stderr.write(f"{text}{end}")
         sys.stderr.flush()
-    except OSError:
-        _silence(sys.stderr)
-
-
-def _told(problem: OSError) -> int:
-    if isinstance(problem, BrokenPipeError):
-        return _NOT_READ
-    number = problem.errno or 0
-    reason = _REASONS.get(number) or system_reason(problem)
-    cure = _CURES.get(number, "redirect it to a file")
-    say_aside(f"error: the answer was lost: cannot write standard output, {reason}; {cure}")
-    return _FAILED
 
 
 @contextlib.contextmanager
@@ -119,13 +104,17 @@ def _watching() -> Iterator[None]:
         yield
     finally:
         sys.stdout = theirs
-        if raw.problem is not None:
-            _silence(ours)
+        if raw.problem is not None:  # discard the rest; otherwise Python tries again at exit
+            with contextlib.suppress(OSError):
+                nowhere = os.open(os.devnull, os.O_WRONLY)
+                os.dup2(nowhere, ours.fileno())
+                os.close(nowhere)
+                ours.flush()
 
 
 def _fill_gaps() -> None:
-    """Open something in place of each closed standard stream. The one for standard output is not writable, so
-    that writing to it fails as it should."""
+    """Open something in place of each closed standard stream, so that no file gets its number. The one for
+    standard output is not writable, so that writing to it fails as it should."""
     for name, flags in (("stdin", os.O_RDONLY), ("stdout", os.O_RDONLY), ("stderr", os.O_WRONLY)):
         if getattr(sys, name) is not None:
             continue
@@ -134,25 +123,6 @@ def _fill_gaps() -> None:
         stream = os.fdopen(handle, "r" if name == "stdin" else "w", encoding="utf-8", closefd=False)
         setattr(sys, name, stream)
         setattr(sys, f"__{name}__", stream)
-
-
-def _silenced(stream: IO[str]) -> bool:
-    """Whether `stream` could not be written, and was silenced."""
-    try:
-        stream.flush()
-    except OSError:
-        _silence(stream)
-        return True
-    return False
-
-
-def _silence(stream: IO[str]) -> None:
-    """Discard what cannot be written; otherwise Python tries again at exit."""
-    with contextlib.suppress(OSError):
-        nowhere = os.open(os.devnull, os.O_WRONLY)
-        os.dup2(nowhere, stream.fileno())
-        os.close(nowhere)
-        stream.flush()
 
 
 _ENDING = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
@@ -185,27 +155,14 @@ def defer_signals() -> Iterator[None]:
         yield
         return
     came: list[int] = []
-    done = False
     before = {number: signal.getsignal(number) for number in _ENDING}
     # None means a handler that is not Python's; ignored signals stay ignored.
     before = {number: old for number, old in before.items() if old not in (None, signal.SIG_IGN)}
-
-    def note(number: int, frame: FrameType | None) -> None:
-        if not done:
-            came.append(number)
-        # This signal came while the handlers were being restored below, before its own was.
-        elif callable(old := before[signal.Signals(number)]):
-            old(number, frame)
-        else:
-            signal.signal(number, old)
-            signal.raise_signal(number)
-
     try:
         for number in before:
-            signal.signal(number, note)
+            signal.signal(number, lambda number, _: came.append(number))
         yield
     finally:
-        done = True
         for number, old in before.items():
             signal.signal(number, old)
         if came:

@@ -10,9 +10,9 @@ from dataclasses import dataclass
 from model_profiling.core.errors import Check, CheckList, ProfilingError, check_lines
 from model_profiling.core.hints import sme2prof, with_another_python
 from model_profiling.doctor import checks
-from model_profiling.doctor.checks import DEVICES, Device
+from model_profiling.doctor.checks import DEVICES, KnownDevice
 from model_profiling.runner.build import runner_check
-from model_profiling.runner.compilers import prospect
+from model_profiling.runner.compilers import can_be_fetched
 from model_profiling.runner.features import AARCH64_LINUX, FEATURES, detect_host, this_platform
 from model_profiling.targets.emulated import EmulatedTarget, can_be_had
 
@@ -35,7 +35,7 @@ class Diagnosis(CheckList):
 
     cpu_features: dict[str, bool]
     targets: tuple[TargetState, ...]
-    devices: tuple[Device, ...] = DEVICES
+    devices: tuple[KnownDevice, ...] = DEVICES
 
     def as_text(self, *, verbose: bool = False) -> str:
         """Checks, features, targets, verdict; without `verbose`, missing optional things share one line."""
@@ -49,7 +49,8 @@ class Diagnosis(CheckList):
 
     def _short(self) -> list[str]:
         # Before installation, targets are empty and no command could show the rest.
-        optional = [check for check in self.checks if self.targets and _can_be_had_later(check)]
+        some_work = [check for check in self.checks if check.name in _FOR_SOME_WORK]
+        optional = [check for check in some_work if self.targets and check.status == "optional"]
         lines = check_lines([check for check in self.checks if check not in optional])
         if optional:
             names = ", ".join(check.name for check in optional)
@@ -65,11 +66,6 @@ class Diagnosis(CheckList):
             for wanted in (True, False)
         )
         return f"CPU features: {have or 'none'}; not on this CPU: {lack or 'none'}"
-
-
-def _can_be_had_later(check: Check) -> bool:
-    """Whether only some work needs it, as opposed to something the user has to repair."""
-    return check.status == "optional" and check.name in _FOR_SOME_WORK
 
 
 def prerequisites(*, phones: bool = False) -> Diagnosis:
@@ -105,7 +101,10 @@ def examine() -> Diagnosis:
         checks.git(),
     )
     host = _host(CheckList(tuple(found)).ok)
-    return _diagnosis(*found, targets=(host, emulated, _android(devices), _ssh()))
+    there = shutil.which("ssh") is not None
+    reach = "latency on any Arm Linux machine that you reach with ssh" if there else "no ssh is installed"
+    targets = (host, emulated, _android(devices), TargetState("ssh", there, reach))
+    return _diagnosis(*found, targets=targets)
 
 
 def fetch_emulation() -> None:
@@ -140,7 +139,7 @@ def _emulator() -> tuple[Check, TargetState]:
     try:
         target.prepare()
     except ProfilingError as problem:
-        fetchable = checks.cache().status == "pass" and can_be_had() and prospect(AARCH64_LINUX).possible
+        fetchable = checks.cache().status == "pass" and can_be_had() and can_be_fetched(AARCH64_LINUX)
         fix = sme2prof("doctor", "--fetch") if fetchable else problem.fix
         check = Check("SME2 emulation", "optional", problem.problem, fix)
         state = "not yet: its first run downloads what is missing" if fetchable else problem.problem
@@ -162,12 +161,6 @@ def _host(ready: bool) -> TargetState:
     if "sme2" in detect_host().names:
         return TargetState("host", True, "latency, SME2 on and off")
     return TargetState("host", True, "baseline latency; this CPU has no SME2")
-
-
-def _ssh() -> TargetState:
-    if shutil.which("ssh") is None:
-        return TargetState("ssh", False, "no ssh is installed")
-    return TargetState("ssh", True, "latency on any Arm Linux machine that you reach with ssh")
 
 
 def _android(devices: tuple[str, ...]) -> TargetState:

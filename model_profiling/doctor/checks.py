@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import importlib.metadata
 import importlib.util
+import os
 import platform
 import shutil
 import sys
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING
 
 from model_profiling.core import process
 from model_profiling.core.errors import Check, CheckList, ProfilingError, SetupError, check_unless
@@ -25,10 +26,10 @@ from model_profiling.core.hints import (
 from model_profiling.runner.apt import this_distribution
 from model_profiling.runner.build import installed_sdk
 from model_profiling.runner.cache import check_cache
-from model_profiling.runner.compilers import prospect
-from model_profiling.runner.source_build import toolchain
+from model_profiling.runner.compilers import ZIG, can_be_fetched, find_compiler
+from model_profiling.runner.features import this_platform
 from model_profiling.targets import power_mode
-from model_profiling.targets.machine_lock import MachineLock, holders
+from model_profiling.targets.machine_lock import MachineLock, holder
 from model_profiling.targets.power_mode import unfinished_work
 from model_profiling.targets.remote import shell
 from model_profiling.targets.remote.android import AdbLink, find_adb
@@ -43,13 +44,12 @@ NEEDED_GB = 1.0
 INSTALL_GB = 4.0
 
 
-def _found(name: str, find: Callable[[], str], only: str = "") -> Check:
-    """A check that passes with what `find` returns; `only` names the work that alone needs the thing."""
+def _found(name: str, find: Callable[[], str]) -> Check:
+    """A check that passes with what `find` returns."""
     try:
         return Check(name, "pass", find())
     except SetupError as problem:
-        lacking = f"{problem.problem}; only {only}" if only else problem.problem
-        return Check(name, "optional" if only else "fail", lacking, problem.fix)
+        return Check(name, "fail", problem.problem, problem.fix)
 
 
 def python_version() -> Check:
@@ -69,15 +69,12 @@ def virtual_environments() -> Check:
 
 def compiler() -> Check:
     """Whether a C++17 program can be built, with a compiler that is there or that the first build fetches."""
-    found = prospect()
-    if found.compiler is not None:
-        return Check("C++ compiler", "pass", found.compiler.identity)
-    problems = "; ".join(found.refused)
-    if found.sources:
-        return Check(
-            "C++ compiler", "pass", (f"{problems}; the first build downloads one ({found.sources[0]})")
-        )
-    return Check("C++ compiler", "fail", problems, found.fix)
+    try:
+        return Check("C++ compiler", "pass", find_compiler(fetch=False).identity)
+    except SetupError as problem:
+        if can_be_fetched(this_platform()):
+            return Check("C++ compiler", "pass", f"{problem.problem}; the first build downloads one ({ZIG})")
+        return Check("C++ compiler", "fail", problem.problem, problem.fix)
 
 
 def cache() -> Check:
@@ -109,25 +106,27 @@ def disk_space(needed_gb: float = NEEDED_GB) -> Check:
 
 
 def cmake() -> Check:
-    def find() -> str:
-        found = toolchain.find_cmake()
-        return f"{found.version} at {found.path}, with Ninja"
-
-    return _found("CMake", find, "needed only for runners built from source")
+    lacking = [name for name in ("cmake", "ninja") if shutil.which(name) is None]
+    if lacking:
+        missing = f"no {lacking[0]}; needed only for runners built from source"
+        return Check("CMake", "optional", missing, install_extra("source-build"))
+    return Check("CMake", "pass", f"{shutil.which('cmake')}, with Ninja")
 
 
 def ndk() -> Check:
-    def find() -> str:
-        found = toolchain.find_ndk()
-        return f"r{found.revision} at {found.root}"
-
-    return _found("Android NDK", find, "needed only for Android runners built from source")
+    names = ("ANDROID_NDK", "ANDROID_NDK_HOME", "ANDROID_NDK_ROOT")
+    folder = next((os.environ[name] for name in names if os.environ.get(name)), None)
+    if folder and Path(folder, "build/cmake/android.toolchain.cmake").is_file():
+        return Check("Android NDK", "pass", folder)
+    what = f"{folder} is not an NDK" if folder else "ANDROID_NDK is not set"
+    fix = "unpack an Android NDK, r27 or newer, and set ANDROID_NDK to its folder"
+    return Check("Android NDK", "optional", f"{what}; needed only for Android runners built from source", fix)
 
 
 def adb() -> tuple[Check, tuple[str, ...]]:
     """Check adb, and return the serials of the devices that are ready."""
     try:
-        found = find_adb(fetch=False)
+        found = find_adb()
         devices = found.devices()
     except SetupError as problem:
         return Check("adb", "optional", f"{problem.problem}; only phones need it", problem.fix), ()
@@ -159,8 +158,9 @@ def phone_settings() -> tuple[Check, ...]:
 
 
 def in_use() -> tuple[Check, ...]:
-    """One check per process that measures here, or works beside others, now."""
-    return tuple(Check("in use", "pass", f"{who}: measurements wait for it") for who in holders())
+    """Who measures or works here now, if anybody does."""
+    name = holder()
+    return (Check("in use", "pass", f"{name}: measurements wait for it"),) if name else ()
 
 
 def program_checks(pte: Path) -> tuple[Check, ...]:
@@ -221,32 +221,26 @@ def _fits(requirement: Requirement) -> Check:
 
 # Hardware known to have SME2, with sources; other devices may have it, too.
 
-Kind = Literal["CPU", "Mac", "phone", "phone or tablet"]
-
 _LLVM = "LLVM's AArch64Processors.td"
 
 
 @dataclass(frozen=True, slots=True)
-class Device:
+class KnownDevice:
     """A kind of device and the source for its SME2; `seen` is when the source said so or was looked up."""
 
-    kind: Kind
+    kind: str
     name: str
     source: str
     seen: str
 
 
-DEVICES: tuple[Device, ...] = (
-    Device("Mac", "Apple M4 and M5 families", f"{_LLVM} (apple-m4, apple-m5)", "2026-11"),
-    Device(
-        "phone or tablet", "Apple A18 and A19 families, M4, M5", f"{_LLVM} (apple-a18, apple-a19)", "2026-11"
-    ),
-    Device("CPU", "Arm C1-Ultra, -Premium, -Pro, -Nano", f"{_LLVM} (c1-ultra and so on)", "2026-11"),
-    Device(
-        *("phone", "MediaTek Dimensity 9500 (vivo X300)"),
-        *("MediaTek's announcement and the phone's, in Android Authority", "2025-10"),
-    ),
-    Device("phone", "Samsung Exynos 2600 (some Galaxy S26)", "Arm's statement, in Notebookcheck", "2026-02"),
+_ANNOUNCED = "MediaTek's announcement and the phone's, in Android Authority"
+DEVICES = (
+    KnownDevice("Mac", "Apple M4 and M5 families", f"{_LLVM} (apple-m4, apple-m5)", "2026-11"),
+    KnownDevice("phone or tablet", "Apple A18 and A19, M4, M5", f"{_LLVM} (apple-a18, apple-a19)", "2026-11"),
+    KnownDevice("CPU", "Arm C1-Ultra, -Premium, -Pro, -Nano", f"{_LLVM} (c1-ultra and so on)", "2026-11"),
+    KnownDevice("phone", "MediaTek Dimensity 9500 (vivo X300)", _ANNOUNCED, "2025-10"),
+    KnownDevice("phone", "Samsung Exynos 2600 (Galaxy S26)", "Arm's statement, in Notebookcheck", "2026-02"),
 )
 NO_SERVER = (
     f"Servers: none known; {_LLVM} lists SME2 for none of Neoverse (up to V3), Grace, Olympus, Ampere1 and "

@@ -47,7 +47,7 @@ def calibration_batches(
 def _batches_of(source: str, example: ExampleInputs) -> Iterable[ExampleInputs]:
     if source.endswith(".npz"):
         return _batches_in_file(Path(source), example)
-    _, _, made = load_attribute(source)
+    _, made = load_attribute(source)
     with blaming(f"{source} failed", loading_fix):
         batches = cast("Callable[[], object]", made)() if callable(made) else made
     if not isinstance(batches, Iterable):

@@ -28,13 +28,7 @@ from model_profiling.export.lowering import Lowered, lower
 from model_profiling.export.overflow import Search
 from model_profiling.export.records import BACKENDS, EXAMPLE_INPUTS, Accuracy, ExportedMethod, ExportResult
 from model_profiling.export.tracing import module_of, operator_name, quoted_line
-from model_profiling.models.catalog import (
-    FactoryModel,
-    NamedModel,
-    absolute_reference,
-    given_model,
-    load_model,
-)
+from model_profiling.models.catalog import FactoryModel, NamedModel, given_model, load_model
 from model_profiling.models.options import blaming
 from model_profiling.models.registry import choose, discover
 
@@ -226,9 +220,7 @@ def export_model(
                 lowered.etrecord.save(str(etrecord_part))
             result = ExportResult(
                 model=named.name,
-                source=absolute_reference(given)
-                if isinstance(given, str) and named.source == "reference"
-                else named.source,
+                source=named.source,
                 dtype=dtype,
                 backend=backend,
                 seed=seed,
@@ -247,10 +239,7 @@ def export_model(
                 versions=made_with,
                 calibration=_calibration(wanted, calibration, batches),
                 keep=tuple(keep),
-                warnings=(
-                    *(named.entry.remarks(dtype, backend) if named.entry else ()),
-                    *accuracy_warnings(wanted, accuracy, calibrated=batches is not None),
-                ),
+                warnings=tuple(accuracy_warnings(wanted, accuracy, calibrated=batches is not None)),
             )
             if graph is not None:
                 _write_part(files, graph, graph_json(named.name, lowered.etrecord.edge_dialect_program))

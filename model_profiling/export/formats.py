@@ -189,7 +189,7 @@ def _recipe(wanted: NumberFormat) -> QuantizationRecipe:
 def _quantizer(wanted: NumberFormat, keep: Sequence[str]) -> Quantizer:
     quantizer: Any  # the user's own may be anything
     if wanted.kind == "own":
-        _, _, made = load_attribute(wanted.text)
+        _, made = load_attribute(wanted.text)
         with blaming(f"{wanted.text} failed", loading_fix):
             quantizer = made() if callable(made) else made
     else:

@@ -16,25 +16,6 @@ Reader = Literal["python", "store", "json"]
 """Which outputs include a fact of a run; facts of an operator are in all that list operators."""
 ALL: tuple[Reader, ...] = "python", "store", "json"
 
-JSON_TYPES: dict[FactKind, Any] = {
-    "text": str,
-    "whole": int | None,
-    "number": float | None,
-    "flag": bool | None,
-    "texts": tuple[str, ...],
-    "numbers": tuple[float, ...],
-    "names": tuple[str, ...],
-    "shape": tuple[int, ...],
-    "shapes": tuple[tuple[int, ...], ...],
-    "record": dict[str, Any] | None,
-}
-SQL_TYPES: dict[FactKind, str] = {
-    "text": "TEXT",
-    "whole": "BIGINT",
-    "number": "DOUBLE PRECISION",
-    "flag": "BOOLEAN",
-    "moment": "TIMESTAMP",
-}
 _AS_TEXT: frozenset[FactKind] = frozenset({"shape", "shapes", "names"})
 
 Row_contra = TypeVar("Row_contra", contravariant=True)
@@ -50,14 +31,6 @@ class Column:
     @property
     def column_kind(self) -> ColumnKind:
         return "text" if self.kind in _AS_TEXT else self.kind  # type: ignore[return-value]
-
-    @property
-    def sql_type(self) -> str:
-        return SQL_TYPES.get(self.column_kind, "JSON")
-
-    @property
-    def json_type(self) -> Any:
-        return JSON_TYPES[self.kind]
 
     def as_cell(self, value: Any) -> Any:
         match self.kind:

@@ -113,12 +113,6 @@ EXPERIMENT_FACTS: tuple[Fact[MeasuredSeries], ...] = (
          lambda row: row.latency and row.latency.first_inference_ms, TABLES),
     Fact("peak_memory_bytes", "whole", "peak memory of the process",
          lambda row: row.latency and row.latency.peak_memory_bytes, TABLES),
-    Fact("joules", "number", "energy of one inference, of the whole phone",
-         lambda row: row.latency and row.latency.energy and row.latency.energy.joules, STORE),
-    Fact("joules_low", "number", "its 95% interval",
-         lambda row: row.latency and row.latency.energy and row.latency.energy.low, STORE),
-    Fact("joules_high", "number", "its upper end",
-         lambda row: row.latency and row.latency.energy and row.latency.energy.high, STORE),
     Fact("kernels_counted", "flag", "whether every KleidiAI call was listed: only then absence proves",
          lambda row: row.result is not None and row.result.counted_kernels, STORE),
     Fact("kernels_note", "text", "why they were not; empty where they were",
@@ -179,7 +173,7 @@ CATEGORY_FACTS: tuple[Fact[CategoryRow], ...] = (
     *TRACED_FACTS,
     Fact("category", "text", "the category or overhead", lambda row: row.name),
     Fact("ms", "number", "its time in a typical inference", lambda row: row.ms),
-    Fact("share", "number", "of end-to-end time, with the tracer on", lambda row: row.share),
+    Fact("share", "number", "of the end-to-end time", lambda row: row.share),
     Fact("operators", "whole", "how many operators; null for overheads", lambda row: row.operators),
 )
 

@@ -148,7 +148,7 @@ def _parts_of(name: str, text: str) -> set[str]:
     return {text[start + 1 : end] for start, end in combinations(ends, 2)} - {""}
 
 
-_MEASURING = " target threads budget outdir resume no_wait"
+_MEASURING = " target threads budget outdir no_wait"
 READING = (
     Tool("doctor", "devices", "Call it first, and when a job fails because something is missing."),
     Tool("models"),
@@ -172,8 +172,7 @@ READING = (
     Tool("validate", "run_dir"),
     Tool(
         "compare",
-        "a b against store device across_machines times fail_on_regression fail_on_kernel_change "
-        "fail_on_structure_change",
+        "a b against store device across_machines times fail_on_regression fail_on_change",
         "As a tool it measures nothing: `compare_programs` is for two .pte files.",
         takes_programs=False,
     ),
@@ -186,12 +185,11 @@ JOBS = (
     Tool("export", "model dtype keep calibrate backend outdir name seed save_graph"),
     Tool(
         "profile",
-        "model dtype keep calibrate backend method length input precision quick sample ladder evidence"
-        + _MEASURING,
+        "model dtype keep calibrate backend method length input quick sample ladder evidence" + _MEASURING,
         "Run nothing else on the machine meanwhile. Then `analyze` the run.",
     ),
     Tool("llm", "model prompt context dtype quick" + _MEASURING),
-    Tool("run", "config only analysis_only resume no_wait precision budget sample evidence"),
+    Tool("run", "config only analysis_only resume no_wait budget evidence"),
     Tool("compare_programs", "a b method length input" + _MEASURING, words="compare"),
     Tool("report", "run_dirs out title for share zip times"),
     Tool("sweep", "file dry_run outdir store no_store resume"),

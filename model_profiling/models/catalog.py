@@ -9,24 +9,19 @@ import os
 import re
 import sys
 import zlib
-from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from types import ModuleType
 from typing import TYPE_CHECKING, cast
 
 from model_profiling.core.errors import InputError, WrongTypeError
 from model_profiling.core.files import as_path
+from model_profiling.core.formatting import did_you_mean
 from model_profiling.models.base import EagerModelBase
 from model_profiling.models.options import MARK, blaming, loading_fix
-from model_profiling.models.registry import (
-    ModelEntry,
-    check_not_skipped,
-    choose,
-    discover,
-    load_registered,
-    unknown_model,
-)
+from model_profiling.models.registry import ModelEntry, check_not_skipped, choose, discover, load_registered
 from model_profiling.models.transformers_folder import CONFIG, TransformersModel, choose_folder
 from model_profiling.models.upstream import AdaptedModel, load_upstream, upstream_entries, upstream_table
 
@@ -83,23 +78,35 @@ def list_models() -> list[ModelEntry]:
 
 def load_model(spec: str, name: str | None = None) -> NamedModel:
     """Load the model that `spec` names; `name` replaces the name that its files carry."""
-    chosen = choose(spec)
-    if chosen is not None:
+    file_name, source, make, entry = _resolve(spec)
+    return NamedModel(name or file_name, source, make(), entry)
+
+
+def file_name_of(spec: str) -> str:
+    """The name that a model's files carry, without loading it; raises InputError if it is unknown."""
+    return _resolve(spec)[0]
+
+
+def _resolve(spec: str) -> tuple[str, str, Callable[[], EagerModelBase], ModelEntry | None]:
+    """The model's file name, source, what makes it, and its row of the registry if it has one."""
+    if chosen := choose(spec):
         entry = discover()[chosen.model]
-        model = _as_model(entry.reference, load_registered(chosen.model, chosen.values), None)
-        loaded = NamedModel(chosen.file_name, chosen.source, model, entry)
-    elif ":" in spec or spec.endswith(".py"):
-        loaded = _load_reference(spec)
-    elif spec in upstream_table():
-        loaded = NamedModel(spec, "executorch", load_upstream(spec))
-    elif found := choose_folder(spec):
-        folder, given = found
-        options = spec.partition(MARK)[2]
-        source = f"transformers:{folder.resolve()}{MARK if options else ''}{options}"
-        loaded = NamedModel(given.file_name, source, TransformersModel(folder, given.values))
-    else:
-        raise _unknown(spec)
-    return loaded if name is None else replace(loaded, name=name)
+        make = partial(load_registered, chosen.model, chosen.values)
+        return chosen.file_name, chosen.source, lambda: _as_model(entry.reference, make(), None), entry
+    if ":" in spec or spec.endswith(".py"):
+        place, attribute = _checked_reference(spec)
+        is_file = place.endswith(".py")
+        source = f"{Path(place).resolve()}:{attribute}" if is_file else spec
+        stem = Path(place).stem if is_file else place.rpartition(".")[2]
+        return re.sub(r"\W", "_", f"{stem}_{attribute}"), source, partial(_load_reference, spec), None
+    if spec in upstream_table():
+        return spec, "executorch", partial(load_upstream, spec), None
+    if chosen_folder := choose_folder(spec):
+        folder, given = chosen_folder
+        _, mark, options = spec.partition(MARK)
+        source = f"transformers:{folder.resolve()}{mark}{options}"
+        return given.file_name, source, partial(TransformersModel, folder, given.values), None
+    raise _unknown(spec)
 
 
 _MODELS = (
@@ -152,23 +159,6 @@ def _arguments(inputs: object) -> tuple[ExampleInputs, Mapping[str, object]]:
     return positional, named
 
 
-def file_name_of(spec: str) -> str:
-    """The name that a model's files carry, without loading it; raises InputError if it is unknown."""
-    chosen = choose(spec)
-    if chosen is not None:
-        return chosen.file_name
-    if ":" in spec or spec.endswith(".py"):
-        place, _ = _checked_reference(spec)
-        if place.endswith(".py") and not Path(place).is_file():
-            raise InputError(f"there is no {place}", "correct the path")
-        return _reference_name(spec)
-    if spec in upstream_table():
-        return spec
-    if found := choose_folder(spec):
-        return found[1].file_name
-    raise _unknown(spec)
-
-
 _OTHER_FORMATS = (
     ".onnx", ".tflite", ".pb", ".h5", ".keras", ".mlmodel", ".mlpackage", ".gguf",
     ".pt", ".pth", ".pt2", ".ckpt", ".bin", ".safetensors",
@@ -187,11 +177,13 @@ def _unknown(spec: str) -> InputError:
         return InputError(f"ExecuTorch's model '{bare}' takes no options", f"write only {bare}")
     check_not_skipped(bare)
     if Path(bare).is_dir():
-        raise InputError(f"the folder {bare} has no {CONFIG}", "give the folder of a transformers model")
-    return unknown_model(bare, [*discover(), *upstream_table()])
+        return InputError(f"the folder {bare} has no {CONFIG}", "give the folder of a transformers model")
+    hint = did_you_mean(bare, [*discover(), *upstream_table()])
+    fix = "`sme2prof models` lists them; for your own, write file.py:factory"
+    return InputError(f"there is no model '{bare}'", f"{hint} {fix}".strip())
 
 
-def load_attribute(reference: str) -> tuple[str, ModuleType, object]:
+def load_attribute(reference: str) -> tuple[ModuleType, object]:
     """Import what `file.py:attribute` or `package.module:attribute` names."""
     place, attribute = _checked_reference(reference)
     module = _import_file(Path(place)) if place.endswith(".py") else _import_module(place)
@@ -203,24 +195,20 @@ def load_attribute(reference: str) -> tuple[str, ModuleType, object]:
         ]
         fix = f"it defines {', '.join(public[:6])}" if public else REFERENCE_HELP
         raise InputError(f"{place} has no '{attribute}'", fix)
-    return _reference_name(reference), module, getattr(module, attribute)
+    return module, getattr(module, attribute)
 
 
 def _checked_reference(reference: str) -> tuple[str, str]:
     place, _, attribute = reference.rpartition(":")
     if not place or not attribute.isidentifier():
         raise InputError(f"'{reference}' is not a factory", REFERENCE_HELP)
+    if place.endswith(".py") and not Path(place).is_file():
+        raise InputError(f"there is no file {place}", REFERENCE_HELP)
     return place, attribute
 
 
-def _reference_name(reference: str) -> str:
-    place, _, attribute = reference.rpartition(":")
-    stem = Path(place).stem if place.endswith(".py") else place.rpartition(".")[2]
-    return re.sub(r"\W", "_", f"{stem}_{attribute}")
-
-
-def _load_reference(reference: str) -> NamedModel:
-    name, module, factory = load_attribute(reference)
+def _load_reference(reference: str) -> EagerModelBase:
+    module, factory = load_attribute(reference)
     if not callable(factory):
         raise InputError(f"{reference} is not callable", "give a function or class that creates the model")
     with blaming(f"{reference} failed", loading_fix):
@@ -232,8 +220,7 @@ def _load_reference(reference: str) -> NamedModel:
         except ValueError:  # a callable of a library in C has no signature
             pass
         made = factory()
-    model = _as_model(reference, made, getattr(module, "calibration", None))
-    return NamedModel(name, "reference", model)
+    return _as_model(reference, made, getattr(module, "calibration", None))
 
 
 def _as_model(reference: str, made: object, calibration: object) -> EagerModelBase:
@@ -247,22 +234,16 @@ def _as_model(reference: str, made: object, calibration: object) -> EagerModelBa
         inputs = (made[1],) if isinstance(made[1], torch.Tensor) else made[1]
         if isinstance(inputs, (tuple, list)):
             return FactoryModel(made[0], tuple(inputs), calibration)
-    if isinstance(made, (tuple, list)) and len(made) == 2 and isinstance(made[1], torch.nn.Module):
-        raise InputError(
-            f"{reference} returned (inputs, module)", "return (module, inputs): the module first"
-        )
     returned = type(made).__name__
     if isinstance(made, tuple):
         returned = f"a tuple of {', '.join(type(part).__name__ for part in made) or 'nothing'}"
     raise InputError(
         f"{reference} returned {returned}",
-        "return (module, example_inputs) with a tuple of tensors, or an EagerModelBase",
+        "return (module, example_inputs), the module first and then a tuple of tensors, or an EagerModelBase",
     )
 
 
 def _import_file(path: Path) -> ModuleType:
-    if not path.is_file():
-        raise InputError(f"there is no file {path}", REFERENCE_HELP)
     # Loaded first: a user's file with the name of a library must not replace it.
     import torch
 
@@ -293,12 +274,6 @@ def import_root(path: Path) -> Path:
     while (folder / "__init__.py").is_file():
         folder = folder.parent
     return folder
-
-
-def absolute_reference(reference: str) -> str:
-    """The same reference from any folder."""
-    place, _, attribute = reference.rpartition(":")
-    return f"{Path(place).resolve()}:{attribute}" if place.endswith(".py") else reference
 
 
 def _module_name(path: Path) -> str:

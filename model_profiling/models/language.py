@@ -17,7 +17,7 @@ PREFILL, DECODE, BOTH = "prefill", "decode", "forward"
 EXAMPLE_LENGTH = 32
 
 
-class LanguageModel(EagerModelBase):
+class EagerLanguageModel(EagerModelBase):
     """A causal language model that keeps its cache in buffers. Its module takes `tokens` (1xN) and
     `input_pos`, the position of the first of them, and gives the scores of the token after the last.
 

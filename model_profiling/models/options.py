@@ -65,7 +65,13 @@ class Chosen:
 
     @property
     def file_name(self) -> str:
-        return "_".join((self.model, *(_in_name(key, value) for key, value in self.values.items())))
+        words = [self.model]
+        for key, value in self.values.items():
+            if isinstance(value, Path):
+                words += [key, re.sub("[^A-Za-z0-9]+", "_", value.stem).strip("_")]
+            else:
+                words.append(f"{key}{value}")
+        return "_".join(words)
 
     @property
     def files(self) -> tuple[Path, ...]:
@@ -91,12 +97,6 @@ def chosen_options(model: str, text: str, known: Iterable[ModelOption]) -> Chose
         written[key] = value
     values = {key: option.read(model, written[key]) for key, option in options.items() if key in written}
     return Chosen(model, {key: value for key, value in values.items() if value != options[key].default})
-
-
-def _in_name(key: str, value: int | Path) -> str:
-    if isinstance(value, int):
-        return f"{key}{value}"
-    return f"{key}_{re.sub(r'[^A-Za-z0-9]+', '_', value.stem).strip('_')}"
 
 
 # Finding the user's line in a failure that passed through library code.
@@ -143,30 +143,26 @@ class blaming:
         if isinstance(problem, ProfilingError) or not isinstance(problem, (Exception, SystemExit)):
             return
         where = place_in_user_code(problem) or (self._find(problem) if self._find else "")
-        text = f"{self._what}: {type(problem).__name__}: {_said(problem)}".rstrip(": ")
+        message = _message(problem)
+        text = f"{self._what}: {type(problem).__name__}: {message}".rstrip(": ")
         fix = self._fix if isinstance(self._fix, str) else self._fix(problem)
-        if failed_download(problem):
-            text, fix = f"{self._what}: its weights cannot be downloaded ({_said(problem)})", DOWNLOAD_FIX
+        if any(type(link).__module__.partition(".")[0] in _NETWORK for link in _chain(problem)):
+            text, fix = f"{self._what}: its weights cannot be downloaded ({message})", _DOWNLOAD_FIX
         raise self._kind(text + (f" at {where}" if where else ""), fix) from problem
 
 
-DOWNLOAD_FIX = (
+_DOWNLOAD_FIX = (
     "give this machine access to the internet (https_proxy names a proxy), or export where there is access "
     "and copy the .pte here"
 )
 _NETWORK = {"urllib", "http", "socket", "ssl", "requests", "urllib3", "httpx", "huggingface_hub"}
 
 
-def failed_download(problem: BaseException) -> bool:
-    """Whether a library for the network raised `problem` or its cause."""
-    return any(type(found).__module__.partition(".")[0] in _NETWORK for found in _chain(problem))
-
-
 def loading_fix(problem: BaseException, other: str = "correct that line") -> str:
     """What to do if a model's own code fails: by the cause, or else `other`."""
     if isinstance(problem, ModuleNotFoundError) and problem.name:
         package = problem.name.partition(".")[0]
-        if package not in sys.modules and not package.startswith("_"):
+        if sys.modules.get(package) is None and not package.startswith("_"):
             return f"{pip_install(package)}, or correct the file"
     if isinstance(problem, ImportError):
         return "install the missing package, or correct the file"
@@ -180,27 +176,24 @@ def loading_fix(problem: BaseException, other: str = "correct that line") -> str
 _GPU = re.compile(r"not compiled with (CUDA|MPS)|NVIDIA driver|CUDA device|CUDA error|MPS (device|backend)")
 
 
-def _chain(problem: BaseException) -> Iterator[BaseException]:
-    found: BaseException | None = problem
-    while found is not None:
-        yield found
-        found = found.__cause__ or found.__context__
+def _chain(problem: BaseException | None) -> Iterator[BaseException]:
+    """The exception, its cause, and so on."""
+    while problem is not None:
+        yield problem
+        problem = problem.__cause__ or problem.__context__
 
 
 def passed_through(problem: BaseException, folder: str) -> bool:
     """Whether `problem` or its cause was raised in a file whose path contains `folder`."""
-    return any(
-        folder in frame.filename
-        for found in _chain(problem)
-        for frame in traceback.extract_tb(found.__traceback__)
-    )
+    frames = (frame for link in _chain(problem) for frame in traceback.extract_tb(link.__traceback__))
+    return any(folder in frame.filename for frame in frames)
 
 
-def _said(problem: BaseException) -> str:
+def _message(problem: BaseException) -> str:
     """The first line of a message, plus the second if the first only announces it."""
     lines = [line.strip() for line in str(problem).splitlines() if line.strip()]
-    said = " ".join(lines[: 2 if lines and lines[0].endswith(":") else 1])
-    return _EDGE_OPERATOR.sub(r"\1", said).rstrip(".")
+    message = " ".join(lines[: 2 if lines and lines[0].endswith(":") else 1])
+    return _EDGE_OPERATOR.sub(r"\1", message).rstrip(".")
 
 
 def place_in_user_code(problem: BaseException) -> str:
@@ -210,16 +203,15 @@ def place_in_user_code(problem: BaseException) -> str:
         for file, line, function in _QUOTED_FRAME.findall(str(problem))
         if is_user_code(file)
     ]
-    chain: BaseException | None = problem
-    while chain is not None and not frames:
-        frames = [
-            (frame.filename, frame.lineno or 0, frame.name)
-            for frame in traceback.extract_tb(chain.__traceback__)
-            if is_user_code(frame.filename)
-        ]
-        if isinstance(chain, SyntaxError) and chain.filename and is_user_code(chain.filename):
-            frames = [(chain.filename, chain.lineno or 0, "<module>")]
-        chain = chain.__cause__ or chain.__context__
+    for link in () if frames else _chain(problem):
+        if isinstance(link, SyntaxError) and link.filename and is_user_code(link.filename):
+            frames = [(link.filename, link.lineno or 0, "<module>")]
+        else:
+            stack = traceback.extract_tb(link.__traceback__)
+            users = (frame for frame in stack if is_user_code(frame.filename))
+            frames = [(frame.filename, frame.lineno or 0, frame.name) for frame in users]
+        if frames:
+            break
     if not frames:
         return ""
     file, line, function = frames[-1]

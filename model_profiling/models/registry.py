@@ -12,23 +12,21 @@ import os
 import pkgutil
 import re
 import sys
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from types import ModuleType
 from typing import cast
 
 from model_profiling.core.errors import InputError, ProfilingError
-from model_profiling.core.formatting import did_you_mean
 from model_profiling.core.number_formats import FORMATS, parse_format
 from model_profiling.models.base import EagerModelBase
 from model_profiling.models.options import MARK, Chosen, ModelOption, blaming, chosen_options, loading_fix
 
-DTYPES = FORMATS
 PACKAGE = "model_profiling.models"
-XNNPACK_QUANTIZATION = ("NONE", "STATIC_PER_TENSOR", "STATIC_PER_CHANNEL", "DYNAMIC_PER_CHANNEL")
-"""ExecuTorch's names for the ways in which its own scripts quantize a model."""
-_OURS = "STATIC_PER_CHANNEL"
+KIT = Path(__file__).parent
+VARIABLE = "SME2PROF_MODELS"
+_REGISTERS = re.compile(r"""register_model\(\s{0,99}(?:name *= *)?["'](\w+)["']""")
 
 
 class FormatNotForModel(InputError):
@@ -44,43 +42,40 @@ class ModelEntry:
     reference: str
     description: str = ""
     inputs: tuple[str, ...] | None = None
-    dtypes: tuple[str, ...] = DTYPES
+    dtypes: tuple[str, ...] = FORMATS
     missing: tuple[str, ...] = ()
     """Python packages that the model imports and that are not installed here."""
     options: tuple[ModelOption, ...] = ()
     """What the user may choose as `name@option=value`."""
     not_supported: Mapping[str, str] = field(default_factory=dict)
     """The reasons for dtypes that are not in `dtypes`."""
-    xnnpack_quantization: str | None = None
-    xnnpack_delegation: bool = True
 
     def check_dtype(self, dtype: str) -> None:
         kind = parse_format(dtype).kind
-        if kind == "own" or kind in self.dtypes:
-            return
-        why = self.not_supported.get(kind)
-        raise FormatNotForModel(
-            f"'{self.name}' does not support {dtype}{f': {why}' if why else ''}",
-            f"use --dtype {' or '.join(self.dtypes)}",
-        )
+        if reason := self.not_supported.get(kind):
+            raise FormatNotForModel(
+                f"'{self.name}' does not support {dtype}: {reason}",
+                f"use --dtype {' or '.join(self.dtypes)}",
+            )
 
-    def remarks(self, dtype: str, backend: str) -> Iterator[str]:
-        """What in the registration the kit's export does not follow."""
-        wanted = self.xnnpack_quantization
-        if dtype == "int8" and wanted not in (None, _OURS):
-            yield (
-                f"'{self.name}' is registered with xnnpack_quantization=\"{wanted}\", which ExecuTorch's "
-                f"own scripts use; int8 in this kit is {_OURS}"
-            )
-        if backend == "xnnpack" and not self.xnnpack_delegation:
-            yield (
-                f"'{self.name}' is registered with xnnpack_delegation=False, which ExecuTorch's own "
-                "scripts use; here --backend portable exports without XNNPACK"
-            )
+
+@dataclass(frozen=True, slots=True)
+class SkippedFolder:
+    """A model folder that could not be imported; `names` are those by which users may ask for its models."""
+
+    folder: str
+    names: tuple[str, ...]
+    problem: str
+    fix: str
+
+    @property
+    def text(self) -> str:
+        return f"model folder {self.folder} is skipped: {self.problem}; {self.fix}"
 
 
 _entries: dict[str, ModelEntry] = {}
 _classes: dict[str, type[EagerModelBase]] = {}
+_skipped: list[SkippedFolder] = []
 
 
 def register_model(
@@ -88,56 +83,39 @@ def register_model(
     cls: type[EagerModelBase] | str,
     *,
     inputs: Sequence[str] | None = None,
-    dtypes: Sequence[str] | None = None,
     description: str = "",
     options: Sequence[ModelOption] = (),
     not_supported: Mapping[str, str] | None = None,
-    xnnpack_quantization: str | None = None,
-    xnnpack_delegation: bool = True,
 ) -> None:
     """Add a model under `name`; `cls` is its class, or `"package.module:Class"` to load it only when used.
 
     `inputs` and `description` are what `sme2prof models` shows, e.g. `["1x3x224x224 float32"]`. `options` are
     keywords of the class that a user may give as `name@option=value`. `not_supported` gives the reason for
-    each dtype that the model does not support. The last two are what ExecuTorch's own XNNPACK scripts are
-    told about it.
+    each dtype that the model does not support.
     """
     if not name.isidentifier():
         fix = "use letters, digits and underscores, not starting with a digit"
         raise InputError(f"'{name}' is not a valid model name", fix)
     reference = cls if isinstance(cls, str) else f"{cls.__module__}:{cls.__qualname__}"
-    held = _entries.get(name)
-    if held is not None and not _same_place(held.reference, reference):
-        raise InputError(f"the name '{name}' is already used by {held.reference}", "choose another name")
+    earlier = _entries[name].reference if name in _entries else reference
+    # `models` may have been imported with and without its package.
+    if len({place.removeprefix("model_profiling.") for place in (earlier, reference)}) > 1:
+        raise InputError(f"the name '{name}' is already used by {earlier}", "choose another name")
     reasons = dict(not_supported or {})
-    offered = tuple(dtypes) if dtypes is not None else tuple(each for each in DTYPES if each not in reasons)
-    unknown = sorted({*offered, *reasons} - set(DTYPES))
-    if unknown:
-        raise InputError(f"model '{name}' has unknown dtypes {unknown}", f"choose from {', '.join(DTYPES)}")
-    if xnnpack_quantization not in (None, *XNNPACK_QUANTIZATION):
-        raise InputError(
-            f"model '{name}' has the unknown xnnpack_quantization '{xnnpack_quantization}'",
-            f"choose from {', '.join(XNNPACK_QUANTIZATION)}",
-        )
+    if unknown := sorted(reasons.keys() - set(FORMATS)):
+        raise InputError(f"model '{name}' has unknown dtypes {unknown}", f"choose from {', '.join(FORMATS)}")
     _entries[name] = ModelEntry(
         name=name,
         source="kit",
         reference=reference,
         description=description,
         inputs=tuple(inputs) if inputs is not None else None,
-        dtypes=offered,
+        dtypes=tuple(dtype for dtype in FORMATS if dtype not in reasons),
         options=tuple(options),
         not_supported=reasons,
-        xnnpack_quantization=xnnpack_quantization,
-        xnnpack_delegation=xnnpack_delegation,
     )
     if not isinstance(cls, str):
         _classes[name] = cls
-
-
-def _same_place(one: str, other: str) -> bool:
-    """Whether both name the same class; `models` may have been imported with and without its package."""
-    return one.removeprefix("model_profiling.") == other.removeprefix("model_profiling.")
 
 
 def load_registered(name: str, options: Mapping[str, object] | None = None) -> EagerModelBase:
@@ -159,36 +137,6 @@ def home_of(entry: ModelEntry) -> Path | None:
     return next((Path(place, folder) for place in _root().__path__ if Path(place, folder).is_dir()), None)
 
 
-def unknown_model(name: str, known: Iterable[str]) -> InputError:
-    """The error for a name that is not registered, with the nearest registered one."""
-    hint = did_you_mean(name, known)
-    return InputError(
-        f"there is no model '{name}'",
-        f"{hint}{' ' if hint else ''}`sme2prof models` lists them; for your own, write file.py:factory",
-    )
-
-
-VARIABLE = "SME2PROF_MODELS"
-KIT = Path(__file__).parent
-_REGISTERS = re.compile(r"""register_model\(\s{0,99}(?:name *= *)?["'](\w+)["']""")
-
-
-@dataclass(frozen=True, slots=True)
-class SkippedFolder:
-    folder: str
-    names: tuple[str, ...]
-    """Names by which users may ask for its models."""
-    problem: str
-    fix: str
-
-    @property
-    def text(self) -> str:
-        return f"model folder {self.folder} is skipped: {self.problem}; {self.fix}"
-
-
-_skipped: list[SkippedFolder] = []
-
-
 def discover() -> dict[str, ModelEntry]:
     """Import every model folder once; return all models but ExecuTorch's, by name. A folder that could not be
     imported is tried again: it may have been corrected."""
@@ -203,17 +151,29 @@ def discover() -> dict[str, ModelEntry]:
             if not module.ispkg or (searched != KIT and "register_model" not in _text(folder)):
                 continue
             if module.name in taken:
-                held = f"{taken[module.name]} already has a folder with this name"
-                _skip(folder, InputError(held, "rename the folder"))
+                other = f"{taken[module.name]} already has a folder with this name"
+                _skip(folder, InputError(other, "rename the folder"))
             else:
                 taken[module.name] = searched
                 _import_folder(folder)
-    return {name: _sourced(entry) for name, entry in _entries.items()}
+    entries = dict(_entries)
+    for name, entry in entries.items():
+        home = home_of(entry)
+        if home is not None and home.parent != KIT:
+            entries[name] = replace(entry, source="yours")
+    return entries
 
 
 def skipped_folders() -> tuple[SkippedFolder, ...]:
     """The folders that `discover` could not import, in the order it met them."""
     return tuple(_skipped)
+
+
+def check_not_skipped(name: str) -> None:
+    """Raise the cause if `name` is a model in a folder that could not be imported."""
+    for skipped in _skipped:
+        if name in skipped.names:
+            raise InputError(f"model folder {skipped.folder}: {skipped.problem}", skipped.fix)
 
 
 def named_places() -> tuple[Path, ...]:
@@ -232,12 +192,6 @@ def add_place(place: Path) -> None:
     if str(place) not in searched and place != KIT.resolve():
         searched.append(str(place))
         importlib.invalidate_caches()
-
-
-def searched_for(name: str) -> list[Path]:
-    """All packages called `name` in the searched places, whether they register a model or not."""
-    folders = [Path(place) / name for place in _root().__path__]
-    return [folder for folder in folders if (folder / "__init__.py").is_file()]
 
 
 def _root() -> ModuleType:
@@ -278,18 +232,6 @@ def _skip(folder: Path, problem: ProfilingError) -> None:
 def sources_in(folder: Path) -> Iterable[Path]:
     """Every Python file of a model folder, including copied code."""
     return sorted(folder.rglob("*.py"))
-
-
-def _sourced(entry: ModelEntry) -> ModelEntry:
-    home = home_of(entry)
-    return replace(entry, source="yours") if home is not None and home.parent != KIT else entry
-
-
-def check_not_skipped(name: str) -> None:
-    """Raise the cause if `name` is a model in a folder that could not be imported."""
-    for skipped in skipped_folders():
-        if name in skipped.names:
-            raise InputError(f"model folder {skipped.folder}: {skipped.problem}", skipped.fix)
 
 
 def choose(spec: str) -> Chosen | None:

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 from model_profiling.core.errors import InputError
 from model_profiling.core.hints import pip_install
 from model_profiling.core.records import read_json_object
-from model_profiling.models.language import LanguageModel
+from model_profiling.models.language import EagerLanguageModel
 from model_profiling.models.options import MARK, Chosen, blaming, chosen_options, language_options
 
 if TYPE_CHECKING:
@@ -61,7 +61,7 @@ def _prompt(context: int) -> int:
     return max(2, min(_PROMPT, context // 2))
 
 
-class TransformersModel(LanguageModel):
+class TransformersModel(EagerLanguageModel):
     def __init__(self, folder: Path, options: Mapping[str, int | Path]) -> None:
         given = {key: value for key, value in options.items() if isinstance(value, int)}
         context = given.get("context", _context(_read(folder)))
@@ -127,7 +127,7 @@ def _with_cache(model: Any, context: int) -> torch.nn.Module:
     import torch
     from transformers.integrations.executorch import TorchExportableModuleWithStaticCache
 
-    class CalledWithPosition(TorchExportableModuleWithStaticCache):
+    class StaticCacheModel(TorchExportableModuleWithStaticCache):
         def forward(self, tokens: torch.Tensor, input_pos: torch.Tensor) -> torch.Tensor:
             for number, layer in enumerate(self.static_cache.layers):
                 # The cache is a plain object: it must use the buffers of this module, or of its copy.
@@ -146,5 +146,5 @@ def _with_cache(model: Any, context: int) -> torch.nn.Module:
 
     model.generation_config.use_cache = True
     model.generation_config.cache_implementation = "static"
-    made: torch.nn.Module = CalledWithPosition(model, 1, context, torch.device("cpu"))
+    made: torch.nn.Module = StaticCacheModel(model, 1, context, torch.device("cpu"))
     return made

@@ -6,15 +6,15 @@ from __future__ import annotations
 import ast
 import importlib
 import importlib.util
+import re
 import sys
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, cast
 
-from model_profiling.core.errors import InputError, ProfilingError
-from model_profiling.core.hints import pip_install
+from model_profiling.core.errors import ProfilingError
 from model_profiling.models.base import EagerModelBase
-from model_profiling.models.options import DOWNLOAD_FIX, failed_download
+from model_profiling.models.options import blaming, loading_fix
 from model_profiling.models.registry import ModelEntry, discover, load_registered
 
 if TYPE_CHECKING:
@@ -23,7 +23,9 @@ if TYPE_CHECKING:
     from model_profiling.models.base import DynamicShapes, ExampleInputs
 
 PACKAGE = "executorch.examples.models"
-SHAPED = {"randn": "float32", "rand": "float32", "ones": "float32", "zeros": "float32", "randint": "int64"}
+_SIZES = re.compile(r"(\w+) = (\(\d[\d, ]*\))")
+_CALL = re.compile(r"torch\.(\w+)\((.*?)\)")
+_FLOATS = ("randn", "rand", "ones", "zeros")
 
 
 class AdaptedModel(EagerModelBase):
@@ -76,21 +78,8 @@ def upstream_entries() -> dict[str, ModelEntry]:
 
 def load_upstream(name: str) -> EagerModelBase:
     module, cls = upstream_table()[name]
-    try:
-        made = getattr(importlib.import_module(f"{PACKAGE}.{module}"), cls)()
-    except ModuleNotFoundError as problem:
-        package = (problem.name or str(problem)).partition(".")[0]
-        raise InputError(
-            f"ExecuTorch's model '{name}' needs the Python package '{package}', which is not installed",
-            pip_install(package),
-        ) from problem
-    except (ImportError, OSError, RuntimeError) as problem:
-        said = (
-            f"ExecuTorch's model '{name}' cannot be loaded here: {str(problem).splitlines()[0].rstrip('.')}"
-        )
-        fix = "repair that package, or choose another model"
-        raise InputError(said, DOWNLOAD_FIX if failed_download(problem) else fix) from problem
-    return AdaptedModel(made)
+    with blaming(f"ExecuTorch's model '{name}' cannot be loaded", loading_fix):
+        return AdaptedModel(getattr(importlib.import_module(f"{PACKAGE}.{module}"), cls)())
 
 
 def add_to_executorch() -> tuple[str, ...]:
@@ -99,7 +88,7 @@ def add_to_executorch() -> tuple[str, ...]:
     table: dict[str, tuple[str, str]] = importlib.import_module(PACKAGE).MODEL_NAME_TO_MODEL
     xnnpack = importlib.import_module("executorch.examples.xnnpack")
     added = []
-    for name, entry in discover().items():
+    for name in discover():
         if name in table:
             continue
         try:
@@ -108,9 +97,7 @@ def add_to_executorch() -> tuple[str, ...]:
             continue
         sys.modules[f"{PACKAGE}.{name}"] = sys.modules[cls.__module__]
         table[name] = (name, cls.__qualname__)
-        xnnpack.MODEL_NAME_TO_OPTIONS[name] = xnnpack.XNNPACKOptions(
-            xnnpack.QuantType[entry.xnnpack_quantization or "NONE"], entry.xnnpack_delegation
-        )
+        xnnpack.MODEL_NAME_TO_OPTIONS[name] = xnnpack.XNNPACKOptions(xnnpack.QuantType.NONE, True)
         added.append(name)
     return tuple(added)
 
@@ -118,18 +105,18 @@ def add_to_executorch() -> tuple[str, ...]:
 def _statements(module: str) -> list[ast.stmt]:
     """All statements in the model's own files, found from its package by relative imports."""
     waiting = [Path(importlib.import_module(PACKAGE).__path__[0], *module.split("."), "__init__.py")]
-    seen: dict[Path, list[ast.stmt]] = {}
+    bodies: dict[Path, list[ast.stmt]] = {}
     while waiting:
         path = waiting.pop()
-        if path in seen or not path.is_file():
+        if path in bodies or not path.is_file():
             continue
-        seen[path] = ast.parse(path.read_text(encoding="utf-8")).body
+        bodies[path] = ast.parse(path.read_text(encoding="utf-8")).body
         waiting += [
             path.parent / f"{node.module.replace('.', '/')}.py"
-            for node in seen[path]
+            for node in bodies[path]
             if isinstance(node, ast.ImportFrom) and node.level == 1 and node.module
         ]
-    return [statement for body in seen.values() for statement in body]
+    return [statement for body in bodies.values() for statement in body]
 
 
 def _missing_packages(statements: Iterable[ast.stmt]) -> tuple[str, ...]:
@@ -144,40 +131,14 @@ def _missing_packages(statements: Iterable[ast.stmt]) -> tuple[str, ...]:
 
 
 def _declared_inputs(statements: Iterable[ast.stmt], cls: str) -> tuple[str, ...] | None:
-    """The shapes in the class's `get_example_inputs`, if they are literals."""
+    """The shapes in the class's `get_example_inputs`, if all are literals."""
     classes = (node for node in statements if isinstance(node, ast.ClassDef) and node.name == cls)
-    for method in (part for found in classes for part in found.body):
+    for method in (part for node in classes for part in node.body):
         if isinstance(method, ast.FunctionDef) and method.name == "get_example_inputs":
-            return _literal_shapes(method)
+            text = ast.unparse(method)
+            for name, sizes in _SIZES.findall(text):
+                text = re.sub(rf"\({name}\)", sizes, text)
+            calls = [(maker, re.findall(r"\d+|[^\s\d,(]", sizes)) for maker, sizes in _CALL.findall(text)]
+            if calls and all(maker in _FLOATS and "".join(sizes).isdecimal() for maker, sizes in calls):
+                return tuple(f"{'x'.join(sizes)} float32" for _, sizes in calls)
     return None
-
-
-def _literal_shapes(method: ast.FunctionDef) -> tuple[str, ...] | None:
-    values: dict[str, ast.expr] = {}
-    returned: ast.expr | None = None
-    for statement in method.body:
-        match statement:
-            case ast.Assign(targets=[ast.Name(id=name), *_], value=value):
-                values[name] = value
-            case ast.Return(value=value):
-                returned = value
-
-    def follow(node: ast.expr | None) -> ast.expr | None:
-        while isinstance(node, ast.Name) and node.id in values:
-            node = values[node.id]
-        return node
-
-    returned = follow(returned)
-    shapes = []
-    for element in returned.elts if isinstance(returned, ast.Tuple) else [returned]:
-        match follow(element):
-            case ast.Call(func=ast.Attribute(attr=maker), args=[*_, last] as arguments, keywords=[]):
-                shape = follow(last)
-                sizes = shape.elts if isinstance(shape, (ast.Tuple, ast.List)) else arguments
-                numbers = [size.value for size in map(follow, sizes) if isinstance(size, ast.Constant)]
-                if maker not in SHAPED or len(numbers) < len(sizes):
-                    return None
-                shapes.append(f"{'x'.join(map(str, numbers))} {SHAPED[maker]}")
-            case _:
-                return None
-    return tuple(shapes)

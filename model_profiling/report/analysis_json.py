@@ -119,10 +119,7 @@ def analysis_summary(
 ) -> dict[str, object]:
     """`written` are the CSV files of each series. Paths inside the run directory are relative to it."""
     home = analysis.run.path
-    # This file is written before its run is finished, so it does not call it unfinished.
-    remarks = dict.fromkeys(
-        (*(each for each in data.remarks if each.code != "unfinished"), *analysis.warnings)
-    )
+    remarks = dict.fromkeys((*data.remarks, *analysis.warnings))
     return {
         "schema_version": 1,
         "run_dir": analysis.run.called,
@@ -242,19 +239,11 @@ def summary_facts(data: ReportData) -> dict[str, object]:
         "target": record_json(manifest.target),
         "cpu": data.cpu,
         "executorch": record_json(manifest.executorch),
-        "measured": [
-            {
-                "experiments": list(part.experiments),
-                **{
-                    key: getattr(part.schedule, key)
-                    for key in ("mode", "ended", "budget_s", "measured_s", "precision", "rounds_done")
-                },
-            }
-            for part in manifest.parts
-            if part.schedule.rounds_done
-        ],
-        "rounds": max(part.schedule.rounds_done for part in manifest.parts),
-        "stopped_early": any(part.schedule.stopped_early for part in manifest.parts),
+        "measured": {
+            key: getattr(manifest.schedule, key) for key in ("ended", "budget_s", "measured_s", "precision")
+        },
+        "rounds": manifest.schedule.rounds_done,
+        "stopped_early": manifest.schedule.stopped_early,
         "experiments": [
             {
                 key: getattr(result, key)
@@ -262,7 +251,7 @@ def summary_facts(data: ReportData) -> dict[str, object]:
             }
             for result in manifest.results
         ],
-        "measured_once": [asdict(found) for part in manifest.parts for found in part.stands_for],
+        "measured_once": [asdict(merged) for merged in manifest.stands_for],
         **answers(data).facts(),
         "comparisons": facts["comparisons"],
         "kernels": [

@@ -21,8 +21,7 @@ from model_profiling.runs import Times
 from model_profiling.runs.metrics import PairSpeedup
 from model_profiling.statistics.speedup import Speedup, Verdict, Way
 
-Answer = Literal["passed", "failed", "no answer", "first"]
-"""`first`: there is no baseline yet, and the user allows that."""
+Answer = Literal["passed", "failed", "no answer"]
 NOT_MEASURED = "A has it, B has not"
 
 
@@ -41,7 +40,6 @@ class SideFacts:
     executorch: str
     runner_build: str
     times: Times
-    cores: int | None = None
     is_arm: bool | None = None
     """Whether its CPU is an Arm CPU; None if unknown."""
     machine: str = ""
@@ -160,8 +158,6 @@ class Comparison:
     """Differences apart from time, per experiment; also in what emulation proved for each side."""
     gated: tuple[Aspect, ...] = ()
     """The kinds of difference that fail."""
-    first: str = ""
-    """Why there is no baseline, if the user allows that; else empty."""
 
     def __repr__(self) -> str:
         sides = (self.a, self.b)
@@ -241,8 +237,6 @@ class Comparison:
         """The result for a build; None if nothing is gated. A failure outweighs missing answers."""
         if not self.is_gated:
             return None
-        if self.first:
-            return "first"
         if self.regressions or self.changed:
             return "failed"
         return "no answer" if self.unanswered else "passed"
@@ -266,8 +260,6 @@ class Comparison:
 
 def headline(comparison: Comparison) -> str:
     """Return one line: the result of each gate, failures first; without gates, the largest change."""
-    if comparison.first:
-        return f"The first run: {comparison.first}."
     if comparison.answer is None:
         return _over_all(comparison) if any(row.case for row in comparison.series) else _largest(comparison)
     said = list(_gate_sentences(comparison))
@@ -425,7 +417,6 @@ def comparison_facts(comparison: Comparison) -> dict[str, object]:
             }
             for found in comparison.differences
         ],
-        "first": comparison.first,
         "differing": [{"what": what, "a": a, "b": b} for what, a, b in comparison.differing_facts],
         "warnings": list(warnings(comparison)),
         "series": [

@@ -46,9 +46,6 @@ _OPERATORS_SHOWN = 10
 
 
 def comparison_document(comparison: Comparison) -> list[doc.Block]:
-    if comparison.first:
-        told = ("The next runs are compared with B ", doc.Code(comparison.b.name), ".")
-        return [doc.Heading(headline(comparison)), doc.Paragraph(told)]
     blocks: list[doc.Block] = [
         doc.Heading(headline(comparison)),
         doc.Paragraph(("A is ", doc.Code(comparison.a.name), ", B is ", doc.Code(comparison.b.name), ".")),
@@ -191,8 +188,6 @@ def _cases(comparison: Comparison) -> list[TestCase]:
     """Return one test case per experiment, listing the categories that became slower, and one per
     experiment for each gate that is not about time."""
     group = _group(comparison)
-    if comparison.first:
-        return [TestCase(group, "the first run", "skipped", comparison.first)]
     cases = [_case(comparison, found, group) for found in comparison.series]
     lost = (_lost(comparison, str(series)) for series in comparison.only_a)
     return [*cases, *lost, *structure_cases(comparison, group)]
@@ -237,7 +232,7 @@ def structure_blocks(comparison: Comparison) -> Iterator[doc.Block]:
         left = max(0, left - len(rows))
     if more:
         every = sum(len(found.of(aspect)) for aspect, found in comparison.changed)
-        yield doc.Paragraph(f"{_SHOWN} of {every} differences are shown; --json and --markdown list all.")
+        yield doc.Paragraph(f"{_SHOWN} of {every} differences are shown; --json lists all.")
         yield doc.Folded("more differences", tuple(more))
     if comparison.gated:
         yield from doc.make_list(_unknown_lines(comparison))

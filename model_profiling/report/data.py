@@ -24,7 +24,7 @@ from model_profiling.core.errors import FormatError
 from model_profiling.core.formatting import capitalized, listing, plural, ranges, span_of
 from model_profiling.facts.runs import MeasuredSeries
 from model_profiling.runs import Manifest, Run, Times
-from model_profiling.runs.manifest import Between, Machine, Part
+from model_profiling.runs.manifest import Between, Machine
 from model_profiling.statistics.latency import LatencySummary
 from model_profiling.statistics.speedup import Speedup, Verdict
 
@@ -266,13 +266,11 @@ class ReportData:
     @cached_property
     def merged(self) -> tuple[str, ...]:
         """Which experiments of a user's config were measured as one, and why."""
-        parts = self.run.manifest.parts if self.run.manifest else ()
+        manifest = self.run.manifest
         return tuple(
-            f"{listing(found.names)} {'was' if len(found.names) == 1 else 'were'} measured once, as "
-            f"{found.experiment}: this CPU ({self.cpu}) has nothing that they switch"
-            for part in parts
-            if part.config_file
-            for found in part.stands_for
+            f"{listing(merged.names)} {'was' if len(merged.names) == 1 else 'were'} measured once, as "
+            f"{merged.experiment}: this CPU ({self.cpu}) has nothing that they switch"
+            for merged in (manifest.stands_for if manifest and manifest.config_file else ())
         )
 
     @cached_property
@@ -306,9 +304,11 @@ class ReportData:
 
     @property
     def reproduce(self) -> tuple[str, ...]:
-        parts = self.run.manifest.parts if self.run.manifest else ()
-        made = [shlex.join(words) for part in parts if (words := _command(part))]
-        return (*dict.fromkeys(made), shlex.join(("sme2prof", "report", self.run.called)))
+        manifest = self.run.manifest
+        made = {shlex.join(each.command_line): None for each in (manifest.sessions if manifest else ())}
+        if manifest and manifest.config_file and not any(made):
+            made = {shlex.join(("sme2prof", "run", manifest.config_file)): None}
+        return (*filter(None, made), shlex.join(("sme2prof", "report", self.run.called)))
 
 
 def report_data(run: Run, analysis: RunAnalysis | None, title: str | None = None) -> ReportData:
@@ -354,7 +354,7 @@ def _remarks(data: ReportData) -> Iterator[Diagnostic]:
             fix = experiment.result.fix if experiment.result else None
             yield Diagnostic(experiment.series, "failed", experiment.problem, fix or "")
     if manifest is not None:
-        yield from manifest.all_warnings
+        yield from manifest.warnings
         if manifest.unfinished not in (None, "failed"):
             yield _unfinished(manifest)
     try:
@@ -417,11 +417,3 @@ def _facts(manifest: Manifest) -> Iterator[tuple[str, str]]:
     yield "Kit", manifest.kit_version
     yield "Measured", manifest.started
     yield "Seed of the order", str(manifest.schedule.seed)
-
-
-def _command(part: Part) -> tuple[str, ...]:
-    """Return the command that repeats a part; scripts of 0.1.0 recorded their own options instead."""
-    words = part.command_line
-    if words and not (len(words) > 1 and words[1].startswith("-")):
-        return words
-    return ("sme2prof", "run", part.config_file) if part.config_file else ()

@@ -202,16 +202,16 @@ def _finding(finding: Finding, first: SeriesAnalysis) -> doc.Item:
 
 
 def _operator_lines(finding: Finding) -> Iterator[doc.Text]:
-    """Yield a finding's operators, longest first; those made by one line of the model share a line. A note
-    that an operator before it has is not repeated."""
+    """Yield a finding's operators, longest first; those made by one line of the model share a line. What
+    the advice or an operator before it says is not repeated."""
     spent = _spent_words(finding)
     groups = finding.groups
-    notes: set[str] = set()
+    told = " ".join((finding.title, *finding.steps))
     for group in groups[:_OPERATORS_SHOWN]:
         count = len(group.concerns)
         where = group.where if group.where.startswith("between ") else f"({group.where})"
-        note = "" if group.note in notes else group.note
-        notes.add(group.note)
+        note = "; ".join(part for part in group.note.split("; ") if part not in told)
+        told = f"{told} {note}"
         yield (
             f"{count} x " if count > 1 else "",
             doc.Code(group.name),

@@ -1,4 +1,4 @@
-"""A model's latencies over days and commits: records, facts for programs, sentences and a text chart."""
+"""A model's latencies over days and commits: records, facts for programs, and sentences."""
 
 from __future__ import annotations
 
@@ -253,32 +253,3 @@ def _latency(ms: float, tokens: int | None) -> str:
     """Return `3.21 ms`, of a language model with `(312 tokens/s)`."""
     per_s = f" ({short_rate(tokens_per_s(tokens, ms))} tokens/s)" if tokens else ""
     return f"{milliseconds(ms)} ms{per_s}"
-
-
-# A history as a text chart for a terminal.
-
-_ROWS = 8
-_LEAST_RANGE = 0.01
-"""The smallest range of the chart, as a share of the latency, so that it does not magnify tiny noise."""
-
-
-def text_chart(series: HistorySeries, width: int = 72) -> list[str]:
-    """Draw runs from left to right as `o` and steps as `|`. With more runs than columns, a column shows the
-    median of several."""
-    medians = [point.median_ms for point in series.points]
-    columns = min(width, len(medians))
-    column_of = [place * columns // len(medians) for place in range(len(medians))]
-    high = max(medians)
-    low = min(*medians, (1 - _LEAST_RANGE) * high)
-    grid = [[" "] * columns for _ in range(_ROWS)]
-    for change in series.changes:
-        for row in grid:
-            row[column_of[change.first]] = "|"
-    for column, places in itertools.groupby(range(len(medians)), key=column_of.__getitem__):
-        inside = sorted(medians[place] for place in places)
-        grid[round((high - inside[len(inside) // 2]) / (high - low) * (_ROWS - 1))][column] = "o"
-    labels = [milliseconds(high), *[""] * (_ROWS - 2), milliseconds(low)]
-    edge = max(map(len, labels))
-    lines = [f"{label:>{edge}} {''.join(row)}".rstrip() for label, row in zip(labels, grid, strict=True)]
-    first, last = (series.points[place].date[:10] for place in (0, -1))
-    return [*lines, f"{'':{edge}} {first if first == last else f'{first} to {last}'}"]

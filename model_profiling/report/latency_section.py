@@ -28,7 +28,7 @@ from model_profiling.report.cells import (
 from model_profiling.report.charts.latency import latency_chart, latency_samples
 from model_profiling.report.data import ExperimentReport, PairReport, ReportData
 from model_profiling.runs import Latency, Times
-from model_profiling.runs.manifest import Part
+from model_profiling.runs.manifest import ScheduleFacts
 from model_profiling.runs.metrics import MachineUse
 from model_profiling.statistics.speedup import Speedup
 
@@ -69,16 +69,15 @@ def latency(data: ReportData) -> list[doc.Block]:
 def _measured(data: ReportData, measured: Sequence[ExperimentReport]) -> Iterator[doc.Block]:
     every = data.run.series
     latencies = [experiment.latency for experiment in measured if experiment.latency]
-    parts = data.run.manifest.parts if data.run.manifest else ()
+    schedule = data.run.manifest.schedule if data.run.manifest else None
     yield _latency_table(measured, data, _unit_header(latencies))
-    how = " ".join(text for part in parts if (text := how_measured(part, latencies)))
+    how = how_measured(schedule, latencies) if schedule else ""
     yield doc.Paragraph(f"End to end, without the tracer; nine in ten lie between 5% and 95%. {how}".strip())
     yield doc.Folded(
         "With the tracer on, loading, memory and what the machine did",
         (
             doc.table_of(latencies, (*series_columns(every), *_COSTS)),
             *_machine_table(latencies, every),
-            *energy_table(latencies, every),
         ),
     )
 
@@ -174,8 +173,8 @@ def _unit_header(latencies: Sequence[Latency]) -> str:
     return " or ".join(sorted(units)) or "rounds"
 
 
-def how_measured(part: Part, latencies: Sequence[Latency]) -> str:
-    ours = [latency for latency in latencies if latency.experiment in part.experiments and latency.rounds]
+def how_measured(schedule: ScheduleFacts, latencies: Sequence[Latency]) -> str:
+    ours = [latency for latency in latencies if latency.rounds]
     if not ours:
         return ""
     in_turns = [latency for latency in ours if latency.way == "lockstep"]
@@ -195,11 +194,10 @@ def how_measured(part: Part, latencies: Sequence[Latency]) -> str:
         clauses.append(
             f"{'measured' if clauses else 'Measured'} in {rounds} of one process after another{who}"
         )
-    return f"{'; '.join(clauses)}.{_ending(part)}"
+    return f"{'; '.join(clauses)}.{_ending(schedule)}"
 
 
-def _ending(part: Part) -> str:
-    facts = part.schedule
+def _ending(facts: ScheduleFacts) -> str:
     took = f" after {facts.measured_s:.0f} s" if facts.measured_s is not None else ""
     reasons = {
         "precision": f" because every speedup was known to plus or minus {percent(facts.precision)}",
@@ -210,7 +208,7 @@ def _ending(part: Part) -> str:
     return f" It ended{took}{reasons[facts.ended]}." if facts.ended in reasons else ""
 
 
-# Other costs, what the machine did meanwhile, and energy.
+# Other costs, and what the machine did meanwhile.
 
 
 def tracer_cost(latency: Latency) -> str:
@@ -272,34 +270,3 @@ def _meanwhile(uses: Sequence[MachineUse]) -> Iterator[str]:
         yield f"clock {span_of(clocks, '.2f')} GHz"
     if temperatures := [degrees for use in uses for degrees in use.temperature_c or ()]:
         yield f"{span_of(temperatures, '.0f')} C"
-
-
-def energy_table(latencies: Sequence[Latency], every: Collection[Series]) -> list[doc.Block]:
-    """Show known energies, and why others are unknown; nothing if no gauge was read."""
-    named = series_columns(every)
-    asked = [(latency, latency.energy) for latency in latencies if latency.energy]
-    rows = [
-        (
-            *(column.cell(latency) for column in named),
-            f"{1e3 * energy.joules:.3g}",
-            f"{1e3 * energy.low:.3g} to {1e3 * energy.high:.3g}",
-            f"{energy.watts:.2f}",
-            str(energy.readings),
-        )
-        for latency, energy in asked
-        if energy.joules is not None and energy.low is not None
-        if energy.high is not None and energy.watts is not None
-    ]
-    blocks: list[doc.Block] = []
-    if rows:
-        headers = (*(column.header for column in named), "mJ for one inference", "interval", "W", "readings")
-        numbers = [place for place, header in enumerate(headers) if header not in ("experiment", "interval")]
-        note = (
-            "Energy of the whole phone, screen and radio included, by its fuel gauge while the program ran "
-            "alone; the interval (95%) is of the gauge's readings. Compare experiments on one phone."
-        )
-        blocks = [doc.make_table(headers, rows, numbers), doc.Paragraph(note)]
-    unknown = (
-        f"{latency.series.spoken(every)}: {energy.reason}" for latency, energy in asked if energy.reason
-    )
-    return [*blocks, *doc.make_list(unknown)]

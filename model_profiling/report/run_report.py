@@ -177,12 +177,12 @@ def summary_document(data: ReportData) -> list[Block]:
     manifest = data.run.manifest
     assert manifest is not None
     latencies = data.run.metrics.latencies if data.run.metrics else ()
-    measured = [text for part in manifest.parts if (text := how_measured(part, latencies))]
+    measured = how_measured(manifest.schedule, latencies)
     circumstances = (
         f"CPU: {data.cpu}",
         f"ExecuTorch: {manifest.executorch.version}",
         f"state: {manifest.unfinished or 'finished'}",
-        *measured,
+        *([measured] if measured else []),
     )
     noticed = make_list(line.text for line in data.warnings)
     short, left_out = truncate_for_page(data)

@@ -20,7 +20,6 @@ _TERMS = (
     ),
     ("unattributed", r"unattributed", "time of a delegate call in none of its operators"),
     ("IGEMM", r"IGEMM", "a convolution computed as a matrix product, through pointers to its input"),
-    ("parity", r"parity", "whether two experiments compute the same outputs"),
 )
 _USED = {term: re.compile(rf"\b{words}\b", re.IGNORECASE) for term, words, _ in _TERMS}
 

@@ -11,7 +11,6 @@ from model_profiling.core.formatting import printable
 from model_profiling.core.progress import Lines, watching
 from model_profiling.core.stdio import checked_output, end_like_ctrl_c
 from model_profiling.runner.build import RunnerBuild, build_runner
-from model_profiling.runner.cache import take_repair_notes
 from model_profiling.runner.fetching import pip
 
 _LONGEST_S = 7200.0
@@ -35,14 +34,15 @@ def make_ready(prepare: Callable[[], Sequence[str]]) -> int:
     """Call `prepare`, print the lines it returns and show its progress; return the exit code."""
 
     def work() -> int:
-        ready = prepare()
-        for note in take_repair_notes():
-            say(f"warning: {note}")
-        for line in ready:
-            print(printable(line))
+        for line in prepare():
+            tell(line)
         return 0
 
     return run_program(work)
+
+
+def tell(text: str) -> None:
+    print(printable(text), flush=True)
 
 
 def say(text: str) -> None:

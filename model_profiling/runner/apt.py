@@ -11,7 +11,7 @@ import shutil
 import sys
 import tarfile
 import tempfile
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
@@ -201,108 +201,80 @@ class Packages:
     """An apt with its own lists, caches and sources. Packages come from the suite `prefer` of the same
     archive if it has them, else from the archive's own."""
 
-    def __init__(
-        self, folder: Path, archive: Archive, architecture: str, cure: str, prefer: str | None = None
-    ) -> None:
-        self._folder = folder
-        self._cure = cure
-        self._whose = archive.origin
+    def __init__(self, folder: Path, archive: Archive, cure: str, prefer: str | None = None) -> None:
+        self.folder, self._cure, self._archive = folder, cure, archive
         keyring = archive.keyring()
         if keyring is None:
             raise SetupError(
                 f"the {archive.origin} archive keyring is not installed, so nothing can be verified", cure
             )
-        for part in (
-            "state/lists/partial",
-            "cache/archives/partial",
-            "etc/sources.list.d",
-            "etc/preferences.d",
-        ):
+        for part in ("state/lists/partial", "cache/archives/partial", "etc/parts"):
             (folder / part).mkdir(parents=True)
         (folder / "state/status").touch()
-        source = f"deb [signed-by={keyring} arch={architecture}] {shlex.quote(archive.mirror)}"
-        suites = (archive.suite, *((prefer,) if prefer else ()))
-        listing = folder / "etc/sources.list"
-        lines = (f"{source} {suite} {_COMPONENTS[archive.origin]}\n" for suite in suites)
-        listing.write_text("".join(lines), encoding="utf-8")
-        self._options = [
-            word
-            for setting in (
-                f"Dir::State={folder / 'state'}",
-                f"Dir::State::status={folder / 'state/status'}",
-                f"Dir::Cache={folder / 'cache'}",
-                f"Dir::Etc::SourceList={listing}",
-                f"Dir::Etc::SourceParts={folder / 'etc/sources.list.d'}",
-                f"Dir::Etc::PreferencesParts={folder / 'etc/preferences.d'}",
-                f"APT::Architecture={architecture}",
-                f"APT::Architectures={architecture}",
-                "APT::Sandbox::User=",
-                "APT::Install-Recommends=false",
-                "Acquire::Languages=none",
-                "Acquire::Retries=2",
-                "Acquire::http::Timeout=20",
-                "Debug::NoLocking=true",
-                *((f"APT::Default-Release={prefer}",) if prefer else ()),
-            )
-            for word in ("-o", setting)
+        suites = [archive.suite, *([prefer] if prefer else [])]
+        lines = [
+            f"deb [signed-by={keyring}] {shlex.quote(archive.mirror)} {suite} {_COMPONENTS[archive.origin]}\n"
+            for suite in suites
         ]
+        (folder / "etc/sources.list").write_text("".join(lines), encoding="utf-8")
+        settings = [
+            f"Dir::State={folder / 'state'}",
+            f"Dir::State::status={folder / 'state/status'}",
+            f"Dir::Cache={folder / 'cache'}",
+            f"Dir::Etc::SourceList={folder / 'etc/sources.list'}",
+            f"Dir::Etc::SourceParts={folder / 'etc/parts'}",
+            f"Dir::Etc::PreferencesParts={folder / 'etc/parts'}",
+            f"APT::Architectures={native_architecture()}",
+            "APT::Sandbox::User=",
+            "APT::Install-Recommends=false",
+            "Acquire::Languages=none",
+            "Acquire::Retries=2",
+            "Acquire::http::Timeout=20",
+            "Debug::NoLocking=true",
+            *([f"APT::Default-Release={prefer}"] if prefer else []),
+        ]
+        self._options = [word for setting in settings for word in ("-o", setting)]
         current_progress().stage(f"reading {archive.origin}'s list of packages ({', '.join(suites)})")
-        done = self._apt("update", "--error-on=any")
+        done = self.apt("update", "--error-on=any")
         if not done.ok:
-            raise SetupError(f"the {self._whose} mirror cannot be read: {_last_line(done)}", cure)
+            raise SetupError(f"the {archive.origin} mirror cannot be read: {_last_line(done)}", cure)
 
     def version(self, package: str) -> str | None:
         """Return the upstream version of `package`, without downloading it."""
-        done = self._apt("download", "--print-uris", package)
+        done = self.apt("download", "--print-uris", package)
         named = re.search(rf" {re.escape(package)}_(?:\d+%3a)?([^_\s]+)_\S+\.deb ", done.stdout)
         return named.group(1) if named else None
 
-    def download(self, packages: Sequence[str]) -> list[Path]:
+    def download(self, *packages: str) -> list[Path]:
         """Download these packages only."""
-        return self._fetched(self._folder, packages, "download", *packages)
-
-    def download_closure(self, packages: Sequence[str]) -> list[Path]:
-        """Download these packages and all they depend on, down to the C library."""
-        words = ("install", "--yes", "--download-only", *packages)
-        return self._fetched(self._folder / "cache/archives", packages, *words)
+        names = ", ".join(packages)
+        current_progress().stage(f"fetching {names} from {self._archive.origin}'s packages")
+        done = self.apt("download", *packages)
+        archives = sorted(self.folder.glob("*.deb"))
+        if not done.ok or len(archives) < len(packages):
+            problem = f"cannot download {names} from the {self._archive.origin} mirror: {_last_line(done)}"
+            raise SetupError(problem, self._cure)
+        return archives
 
     def unpack(self, archive: Path, into: Path, *, member: str | None = None) -> None:
         """Unpack `archive` under `into`: everything but documentation, or only `member`."""
         into.mkdir(parents=True, exist_ok=True)
         # Keep links to folders in `into`: that is how /lib and /usr/lib are merged.
-        pipe = 'dpkg --fsys-tarfile "$1" | tar -x -C "$2" --no-same-owner --keep-directory-symlink '
-        words = [f"./{member}"] if member else ["--exclude=./usr/share"]
-        command = ["sh", "-c", f'{pipe} "$3"', "sh", str(archive), str(into), *words]
-        done = process.run(command, timeout=_TIMEOUT_S)
+        pipe = 'dpkg --fsys-tarfile "$1" | tar -x -C "$2" --no-same-owner --keep-directory-symlink "$3"'
+        words = f"./{member}" if member else "--exclude=./usr/share"
+        done = process.run(["sh", "-c", pipe, "sh", archive, into, words], timeout=_TIMEOUT_S)
         if not done.ok:
             raise SetupError(f"cannot unpack {archive.name}: {done.tail(1)}", self._cure)
 
-    def _fetched(self, folder: Path, packages: Sequence[str], *words: str) -> list[Path]:
-        sizes = fetching.apt_sizes(self._apt(*words, "--print-uris").stdout)
-        name = fetching.described(packages, tuple(sizes))
-        with fetching.show_download(name, sum(sizes.values()), lambda: fetching.bytes_in(folder, "*.deb")):
-            done = self._apt(*words)
-        found = sorted(folder.glob("*.deb"))
-        if not done.ok or len(found) < len(packages):
-            wanted = ", ".join(packages)
-            raise SetupError(
-                f"cannot download {wanted} from the {self._whose} mirror: {_last_line(done)}", self._cure
-            )
-        return found
-
-    def _apt(self, *words: str) -> process.Completed:
-        return process.run(
-            ["apt-get", *self._options, *words], timeout=_TIMEOUT_S, cwd=self._folder, env={"LC_ALL": "C"}
-        )
+    def apt(self, *words: str) -> process.Completed:
+        command = ["apt-get", *self._options, *words]
+        return process.run(command, timeout=_TIMEOUT_S, cwd=self.folder, env={"LC_ALL": "C"})
 
 
 @contextlib.contextmanager
-def packages_of(
-    archive: Archive, cure: str, *, architecture: str | None = None, prefer: str | None = None
-) -> Iterator[Packages]:
-    """Yield the packages of `archive` for `architecture` (default: this machine's); see `Packages`."""
+def packages_of(archive: Archive, cure: str, *, prefer: str | None = None) -> Iterator[Packages]:
     with tempfile.TemporaryDirectory(prefix="sme2prof-apt-") as folder:
-        yield Packages(Path(folder), archive, architecture or native_architecture(), cure, prefer)
+        yield Packages(Path(folder), archive, cure, prefer)
 
 
 def _last_line(done: process.Completed) -> str:
@@ -310,30 +282,6 @@ def _last_line(done: process.Completed) -> str:
         return "no answer in time"
     lines = [line.removeprefix("E: ").strip() for line in done.stderr.splitlines() if line.startswith("E:")]
     return lines[-1] if lines else f"apt-get ended with {done.returncode}"
-
-
-# Programs unpacked from packages with all they depend on: needs no configuration and no root.
-
-
-def unpack_closure(packages: Packages, names: Sequence[str], root: Path, libraries: Path) -> None:
-    """Unpack `names` and all they depend on into `root`, and link their shared libraries in `libraries`. The
-    C library is in `root` but not linked: it must be the one of the machine's loader."""
-    debs = packages.download_closure(names)
-    # /lib is /usr/lib: packages of newer releases expect it, older ones allow it.
-    for name in ("bin", "lib", "lib64", "sbin"):
-        (root / "usr" / name).mkdir(parents=True)
-        (root / name).symlink_to(f"usr/{name}")
-    for deb in debs:
-        packages.unpack(deb, root)
-    without = _of_the_c_library(debs)
-    libraries.mkdir()
-    machine = [path for path in (root / "usr/lib").glob("*-linux-gnu*") if path.is_dir()]
-    # Android's tools keep their libraries in a subfolder.
-    folders = [root / "usr/lib", *machine, *(path / "android" for path in machine)]
-    for library in (path for folder in folders for path in folder.glob("*.so*")):
-        link = libraries / library.name
-        if library.is_file() and library.name not in without and not link.exists():
-            link.symlink_to(Path("..") / library.relative_to(libraries.parent))
 
 
 # Without apt: Debian 12's aarch64 C and C++ libraries, known by hash, from a mirror that the user names.
@@ -362,13 +310,3 @@ def unpack_from_mirror(mirror: str, into: Path) -> None:
         with tarfile.open(fileobj=io.BytesIO(deb[at + 60 : at + 60 + size])) as archive:
             archive.extraction_filter = lambda member, _: member
             archive.extractall(into)  # noqa: S202 (known by its hash)
-
-
-def _of_the_c_library(debs: Iterable[Path]) -> frozenset[str]:
-    """Return the names of all files in the package of the machine's own C library."""
-    for deb in debs:
-        if deb.name.startswith("libc6_"):
-            listed = process.run(["dpkg", "--contents", deb], timeout=60)
-            paths = (line.split()[5] for line in listed.stdout.splitlines() if len(line.split()) > 5)
-            return frozenset(path.rpartition("/")[2] for path in paths)
-    raise SetupError("the packages do not contain the C library", "install them with apt")

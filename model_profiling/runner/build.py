@@ -18,27 +18,22 @@ from model_profiling.core import files, process
 from model_profiling.core.errors import Check, SetupError
 from model_profiling.core.hints import install_extra, reinstall, wheel_folder
 from model_profiling.core.progress import current_progress
-from model_profiling.runner.cache import cache_root, cached, damage_of
-from model_profiling.runner.compilers import Compiler, find_compiler, prospect
-from model_profiling.runner.features import Platform, System, this_platform
+from model_profiling.runner.cache import cache_root, cached, check_cache
+from model_profiling.runner.compilers import ZIG, Compiler, can_be_fetched, find_compiler
+from model_profiling.runner.features import Platform, this_platform
 
 
 @dataclass(frozen=True, slots=True)
 class Sdk:
-    """An ExecuTorch wheel, installed or unpacked, for one platform; or one built for Android with a wheel's
-    layout, which its files do not show (hence `system`)."""
+    """An ExecuTorch wheel, installed or unpacked, for one platform."""
 
     root: Path
     version: str
     sha: str | None
     machine: str
-    system: System | None = None
 
     @property
     def platform(self) -> Platform:
-        """The platform of its libraries; from the files if `system` is not set."""
-        if self.system is not None:
-            return Platform(self.system, self.machine)
         on_macos = (self.libraries / "libexecutorch.dylib").is_file()
         return Platform("macos" if on_macos else "linux", self.machine)
 
@@ -245,10 +240,9 @@ def build_runner(
     )
 
 
-def built_runner(sdk: Sdk, compiler: Compiler) -> tuple[Path, str | None]:
-    """Return where `build_runner` keeps the runner, and why it would have to be compiled, or None."""
-    home = _home(sdk, compiler)
-    return home / _BINARY, damage_of(home)
+def built_runner(sdk: Sdk, compiler: Compiler) -> Path:
+    """Return where `build_runner` keeps the runner."""
+    return _home(sdk, compiler) / _BINARY
 
 
 def _home(sdk: Sdk, compiler: Compiler, extra_flags: Sequence[str] = ()) -> Path:
@@ -269,11 +263,9 @@ def _flags(sdk: Sdk) -> tuple[list[str], list[str]]:
         f'-DSME2PROF_EXECUTORCH_VERSION="{sdk.version}"',
     ]
     is_elf = sdk.platform.system != "macos"
-    # On a phone the libraries are elsewhere.
-    stay_here = sdk.platform.system != "android"
     linking = [
         f"-L{sdk.libraries}",
-        *([f"-Wl,-rpath,{sdk.libraries}"] if stay_here else []),
+        f"-Wl,-rpath,{sdk.libraries}",
         # Kernels register themselves when loaded, so the linker must keep libraries that seem unused.
         *(["-Wl,--no-as-needed", "-pie"] if is_elf else []),
         *(f"-l{name}" for name in (*_LIBRARIES, *_SUPPORT)),
@@ -307,26 +299,21 @@ def runner_check() -> Check:
     """Check whether the kit's runner is built and starts, or can be built by the first run."""
     try:
         sdk = installed_sdk()
-        found = prospect(sdk.platform)
-        if not found.possible:
-            raise SetupError("there is no C++ compiler", found.fix)
+        check_cache()
     except SetupError as problem:
         return Check(_NAME, "fail", f"it cannot be built: {problem.problem}", problem.fix)
-    if found.compiler is None:
-        return Check(
-            _NAME, "pass", (f"not built yet; the first run downloads a compiler ({found.sources[0]})")
-        )
     try:
-        built, lacking = built_runner(sdk, found.compiler)
+        compiler = find_compiler(sdk.platform, fetch=False)
     except SetupError as problem:
-        return Check(_NAME, "fail", problem.problem, problem.fix)
-    if lacking is not None:
-        damaged = f"damaged in the cache ({lacking}); the next run builds it again"
-        missing = f"not built yet; the first run compiles it ({found.compiler.identity})"
-        return Check(_NAME, "pass", damaged if built.exists() else missing)
+        if can_be_fetched(sdk.platform):
+            return Check(_NAME, "pass", f"not built yet; the first run downloads a compiler ({ZIG})")
+        return Check(_NAME, "fail", f"it cannot be built: {problem.problem}", problem.fix)
+    built = built_runner(sdk, compiler)
+    if not built.is_file():
+        return Check(_NAME, "pass", f"not built yet; the first run compiles it ({compiler.identity})")
     started = process.run([built, "--features-only"], timeout=60)
     if not started.ok:
-        said = started.tail(1) or f"exit {started.returncode}"
+        reason = started.tail(1) or f"exit {started.returncode}"
         fix = f"rm -r {built.parent}, and the next run builds it again"
-        return Check(_NAME, "fail", f"{built} does not start: {said}", fix)
+        return Check(_NAME, "fail", f"{built} does not start: {reason}", fix)
     return Check(_NAME, "pass", f"built and starts: {built}")

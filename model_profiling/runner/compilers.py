@@ -1,8 +1,6 @@
-"""Finds a C++ compiler for a platform, or fetches one into the cache without root.
-
-Tried in this order: CXX, installed compilers, the distribution's packages unpacked into the cache, and the
-compiler in the `ziglang` wheel. A compiler counts only after it has built a C++17 program: a clang without a
-C library for the platform, for example, cannot.
+"""Finds a C++ compiler for a platform: CXX, then what is on the PATH, else the one in the `ziglang` wheel,
+which is fetched into the cache and compiles for this machine, phones and emulated machines alike. A compiler
+counts only after it has built a C++17 program: a clang without a C library for the platform cannot.
 """
 
 from __future__ import annotations
@@ -15,28 +13,20 @@ import re
 import shlex
 import shutil
 import tempfile
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass
 from importlib.machinery import PathFinder
 from pathlib import Path
 
 from model_profiling.core import files, process
-from model_profiling.core.errors import ProfilingError, SetupError
+from model_profiling.core.errors import SetupError
 from model_profiling.runner import fetching
-from model_profiling.runner.apt import (
-    Need,
-    native_architecture,
-    own_archive,
-    packages_of,
-    this_distribution,
-    unpack_closure,
-)
-from model_profiling.runner.cache import cache_root, cached, make_place
+from model_profiling.runner.apt import this_distribution
+from model_profiling.runner.cache import cache_root, cached
 from model_profiling.runner.features import AARCH64_LINUX, Platform, this_platform
 
 # A compiler that brings its own C++ library compiles that first.
 _PROBE_TIMEOUT_S = 900
-_PROBES = "probes"
 _PROBE = """\
 #include <fstream>
 #include <optional>
@@ -60,74 +50,40 @@ class Compiler:
     origin: str = "installed"
 
 
-@dataclass(frozen=True, slots=True)
-class Prospect:
-    """What would compile for a platform: a compiler at hand, or sources that the first build would try."""
-
-    compiler: Compiler | None
-    sources: tuple[str, ...]
-    refused: tuple[str, ...]
-    fix: str
-
-    @property
-    def possible(self) -> bool:
-        """Whether a build has something to try; whether a source can be reached shows only then."""
-        return self.compiler is not None or bool(self.sources)
-
-
 def find_compiler(wanted: Platform | None = None, *, fetch: bool = True) -> Compiler:
     """Return a compiler for `wanted` (default: this machine); `fetch` allows a download into the cache."""
     wanted = wanted or this_platform()
-    refused: list[str] = []
-    if not fetch:
-        found = prospect(wanted)
-        if found.compiler is None:
-            fetched = f"the first build gets one from {found.sources[0]}, or " if found.sources else ""
-            reasons = "; ".join(found.refused)
-            raise SetupError(f"no C++ compiler for {wanted} was found ({reasons})", f"{fetched}{found.fix}")
-        return found.compiler
-    if compiler := _at_hand(wanted, refused):
-        return compiler
-    for title, command in _sources(wanted).items():
-        try:
-            return _checked(command(wanted), wanted, title)
-        except ProfilingError as problem:
-            refused.append(f"{title}: {problem.problem}")
-    raise SetupError(f"no C++ compiler for {wanted} could be downloaded ({'; '.join(refused)})", _fix(wanted))
-
-
-def prospect(wanted: Platform | None = None) -> Prospect:
-    """Return what `find_compiler` would use, without fetching anything."""
-    wanted = wanted or this_platform()
-    refused: list[str] = []
-    sources = {} if os.environ.get("CXX") and wanted.is_native else _sources(wanted)
-    try:
-        compiler = _at_hand(wanted, refused)
-    except SetupError as problem:
-        return Prospect(None, (), (problem.problem,), problem.fix)
-    for title, command in sources.items() if compiler is None else ():
-        with contextlib.suppress(ProfilingError):
-            compiler = _checked(command(wanted, fetch=False), wanted, title)
-            break
-    return Prospect(compiler, tuple(sources), tuple(refused), _fix(wanted))
-
-
-def _at_hand(wanted: Platform, refused: list[str]) -> Compiler | None:
-    """Return an installed compiler that works; add others to `refused`. If CXX is set, only that counts."""
     if wanted.is_native and (chosen := os.environ.get("CXX")):
         named = tuple(shlex.split(chosen))
         if not named or shutil.which(named[0]) is None:
             raise SetupError(f"there is no C++ compiler {chosen}", "correct CXX, or unset it")
         return _checked(named, wanted, "installed", "correct CXX, or unset it")
-    candidates = list(_installed(wanted))
-    for command in candidates:
+    refused: list[str] = []
+    fix = this_distribution().fix("C++ compiler" if wanted.is_native else "aarch64 compiler")
+    for command in _installed(wanted):
         try:
-            return _checked(command, wanted, "installed")
+            return _checked(command, wanted, "installed", fix)
         except SetupError as problem:
             refused.append(problem.problem)
-    if not candidates:
-        refused.append("none is installed")
-    return None
+    refused = refused or ["none is installed"]
+    if can_be_fetched(wanted):
+        try:
+            return _checked(zig_command(wanted, fetch=fetch), wanted, ZIG, fix)
+        except SetupError as problem:
+            if fetch:
+                refused.append(f"{ZIG}: {problem.problem}")
+            else:
+                fix = f"the first build gets one from {ZIG}, or {fix}"
+    raise SetupError(f"no C++ compiler for {wanted} was found ({'; '.join(refused)})", fix)
+
+
+def can_be_fetched(wanted: Platform) -> bool:
+    """Whether a build may get the wheel's compiler: it compiles for `wanted`, no other was named, and this
+    Python has, or can make, a pip. Whether the index can be reached shows only then."""
+    named = wanted.is_native and os.environ.get("CXX")
+    # PathFinder only: setuptools' import hooks print warnings that are not ours.
+    has_pip = any(PathFinder.find_spec(name) for name in ("pip", "ensurepip"))
+    return (wanted.system, wanted.machine) in _TARGETS and has_pip and not named
 
 
 def _installed(wanted: Platform) -> Iterator[tuple[str, ...]]:
@@ -151,67 +107,36 @@ def _on_path(pattern: str) -> list[str]:
     return [path for name in names if (path := shutil.which(name))]
 
 
-def _sources(wanted: Platform) -> dict[str, Callable[..., tuple[str, ...]]]:
-    makers = ((gcc_source, gcc_command), (zig_source, zig_command))
-    return {title: command for source, command in makers if (title := source(wanted))}
-
-
-def _fix(wanted: Platform) -> str:
-    need: Need = "C++ compiler" if wanted.is_native else "aarch64 compiler"
-    return this_distribution().fix(need)
-
-
-def _checked(command: tuple[str, ...], wanted: Platform, origin: str, cure: str | None = None) -> Compiler:
-    """Return the compiler that `command` runs, after it has built a program for `wanted`."""
-    compiler = Compiler(command, _identity(command, cure or _fix(wanted)), origin)
-    if not _known_to_work(compiler, wanted).is_file():
-        _probe(compiler, wanted, cure or _fix(wanted))
-        # Only a shortcut: without it the probe runs again.
-        with contextlib.suppress(ProfilingError):
-            note = make_place(_PROBES) / _known_to_work(compiler, wanted).name
-            files.write_text(note, f"{compiler.identity}\n")
+def _checked(command: tuple[str, ...], wanted: Platform, origin: str, cure: str) -> Compiler:
+    """Return the compiler that `command` runs, after it has built a program for `wanted`; what it built is
+    kept, so that it is asked once."""
+    program = Path(shutil.which(command[0]) or command[0]).absolute()
+    # Zig, asked for its version with a macOS target, leaves an object file in the working folder.
+    with tempfile.TemporaryDirectory() as folder:
+        answer = process.run([program, *command[1:], "--version"], timeout=60, cwd=Path(folder))
+    first = answer.stdout.strip().splitlines()
+    if not answer.ok or not first:
+        raise SetupError(f"{Path(command[0]).name} does not answer as a C++ compiler", cure)
+    compiler = Compiler(command, first[0], origin)
+    facts = [command, compiler.identity, str(wanted), str(program), program.stat().st_mtime_ns, _PROBE]
+    home = cache_root() / "probes" / hashlib.sha256(json.dumps(facts).encode()).hexdigest()[:16]
+    cached(home, lambda into: _probe(compiler, wanted, into, cure), "what a compiler built", fetch=True)
     return compiler
 
 
-def _identity(command: Sequence[str], cure: str) -> str:
-    program = shutil.which(command[0]) or command[0]
-    # Zig, asked for its version with a macOS target, leaves an object file in the working folder.
-    with tempfile.TemporaryDirectory() as folder:
-        asked = [str(Path(program).absolute()), *command[1:], "--version"]
-        said = process.run(asked, timeout=60, cwd=Path(folder))
-    first = said.stdout.strip().splitlines()
-    if not said.ok or not first:
-        raise SetupError(f"{Path(command[0]).name} does not answer as a C++ compiler", cure)
-    return first[0]
-
-
-def _known_to_work(compiler: Compiler, wanted: Platform) -> Path:
-    """Return the path of the cached note that this exact compiler passed the probe."""
-    program = Path(shutil.which(compiler.command[0]) or compiler.command[0]).resolve()
-    changed = program.stat().st_mtime_ns if program.exists() else 0
-    facts = [compiler.command, compiler.identity, str(wanted), str(program), changed, _PROBE]
-    return cache_root() / _PROBES / hashlib.sha256(json.dumps(facts).encode()).hexdigest()[:16]
-
-
-def _probe(compiler: Compiler, wanted: Platform, cure: str) -> None:
-    with tempfile.TemporaryDirectory() as folder:
-        source, binary = Path(folder, "probe.cpp"), Path(folder, "probe")
-        source.write_text(_PROBE, encoding="utf-8")
-        built = process.run(
-            [*compiler.command, "-std=c++17", "-O2", source, "-o", binary], timeout=_PROBE_TIMEOUT_S
-        )
-        made = built.ok and binary.is_file() and binary.read_bytes()[:20]
-        fits = made and _is_for(made, wanted)
-        ran = fits and (not wanted.is_native or process.run([binary], timeout=60).ok)
-    if not ran:
-        complaints = [line for line in built.stderr.splitlines() if "error" in line.lower()]
-        reason = (
-            (complaints or [built.tail(1)])[0].strip()
-            if not built.ok
-            else ("its output is not such a program")
-        )
-        reason = "no answer in time" if built.timed_out else reason
-        raise SetupError(f"{compiler.identity} cannot build a C++17 program for {wanted}: {reason}", cure)
+def _probe(compiler: Compiler, wanted: Platform, folder: Path, cure: str) -> None:
+    source, binary = folder / "probe.cpp", folder / "probe"
+    files.write_text(source, _PROBE)
+    command = [*compiler.command, "-std=c++17", "-O2", str(source), "-o", str(binary)]
+    built = process.run(command, timeout=_PROBE_TIMEOUT_S)
+    made = built.ok and binary.is_file() and _is_for(binary.read_bytes()[:20], wanted)
+    if made and (not wanted.is_native or process.run([binary], timeout=60).ok):
+        return
+    complaints = [line for line in built.stderr.splitlines() if "error" in line.lower()]
+    reason = (complaints or [built.tail(1)])[0].strip()
+    reason = "its output is not such a program" if built.ok else reason
+    reason = "no answer in time" if built.timed_out else reason
+    raise SetupError(f"{compiler.identity} cannot build a C++17 program for {wanted}: {reason}", cure)
 
 
 def _is_for(header: bytes, wanted: Platform) -> bool:
@@ -221,81 +146,13 @@ def _is_for(header: bytes, wanted: Platform) -> bool:
     return header.startswith(b"\x7fELF") and number in (None, int.from_bytes(header[18:20], "little"))
 
 
-# g++ from the distribution's packages, unpacked into the cache: needs no configuration and no root.
-
-_APT_CURE = "install it with apt"
-_CROSS = "aarch64-linux-gnu"
-# The libraries beside the compiler leave out the C library, which must match the machine's loader.
-GCC_SCRIPT = """\
-#!/bin/sh
-home=${{0%/*}}
-LD_LIBRARY_PATH="$home/lib${{LD_LIBRARY_PATH:+:$LD_LIBRARY_PATH}}" PATH="$home/sysroot/usr/bin:$PATH" \\
-  exec "$home/sysroot/usr/bin/{program}" --sysroot="$home/sysroot" "$@"
-"""
-
-
-def gcc_source(wanted: Platform) -> str | None:
-    """Return the name of the source, if this machine's apt should have g++; fetches nothing."""
-    if wanted.system != "linux" or not (wanted.is_native or wanted == AARCH64_LINUX):
-        return None
-    try:
-        archive = own_archive(_APT_CURE)
-    except SetupError:
-        return None
-    return f"{archive.origin}'s packages" if archive.keyring() else None
-
-
-def gcc_command(wanted: Platform, *, fetch: bool = True) -> tuple[str, ...]:
-    """Return the command of g++; fetches the packages the first time."""
-    program = "g++" if wanted.is_native else f"{_CROSS}-g++"
-    return (str(_gcc_home(wanted, fetch=fetch) / program),)
-
-
-def aarch64_libraries() -> Path | None:
-    """Return the aarch64 C and C++ libraries of an unpacked cross compiler, if there is one."""
-    try:
-        return _gcc_home(AARCH64_LINUX, fetch=False) / "sysroot/usr" / _CROSS
-    except SetupError:
-        return None
-
-
-def cover_multiarch(libraries: Path) -> None:
-    """Make the cross packages' libraries also available under Debian's multiarch paths. An emulator takes a
-    file from the machine itself if its root has none of that name. On an Arm machine that would be a C
-    library of another build than the loader's, and the program would not start."""
-    (libraries / "lib" / _CROSS).symlink_to(".")
-    (libraries / "usr").symlink_to(".")
-
-
-def _gcc_home(wanted: Platform, *, fetch: bool) -> Path:
-    archive = own_archive(_APT_CURE)
-    program = "g++" if wanted.is_native else f"{_CROSS}-g++"
-    package = "g++" if wanted.is_native else f"g++-{_CROSS}"
-
-    def make(into: Path) -> None:
-        with packages_of(archive, _APT_CURE) as packages:
-            unpack_closure(packages, [package], into / "sysroot", into / "lib")
-        if not wanted.is_native:
-            cover_multiarch(into / "sysroot/usr" / _CROSS)
-        script = into / program
-        script.write_text(GCC_SCRIPT.format(program=program), encoding="utf-8")
-        script.chmod(0o755)
-
-    name = f"{archive.origin.lower()}-{archive.suite}-{native_architecture()}-{package}"
-    return cached(
-        cache_root() / "compilers" / name, make, f"{package} from {archive.origin}'s packages", fetch=fetch
-    )
-
-
 # The C++ compiler in the `ziglang` wheel: one download for any Linux or macOS, which compiles for any other.
 # It has headers and stubs of the C libraries, and its own C++ library, which it builds the first time.
 # ExecuTorch's Linux libraries use another C++ library: functions with types of either cannot be linked to the
 # other. `_SAME_LAYOUT` makes the types agree that cross over inside ExecuTorch's own types.
 
-_ZIG = "the ziglang wheel"
+ZIG = "the ziglang wheel"
 ZIG_RELEASE = "0.17"
-_PACKAGE = f"ziglang=={ZIG_RELEASE}.*"
-_INDEX_CURE = "check the connection to the package index"
 _TARGETS = {
     # The oldest glibc that ExecuTorch's wheels run on, and the oldest macOS.
     ("linux", "aarch64"): "aarch64-linux-gnu.2.28",
@@ -305,7 +162,7 @@ _TARGETS = {
 # A program holds its data in a std::variant, which both sides move: libstdc++ keeps its index in one byte,
 # libc++ in four unless told so. Without this a runner sometimes ends in std::bad_variant_access.
 _SAME_LAYOUT = "-D_LIBCPP_ABI_VARIANT_INDEX_TYPE_OPTIMIZATION"
-ZIG_SCRIPT = """\
+_ZIG_SCRIPT = """\
 #!/bin/sh
 home=${0%/*}
 ZIG_GLOBAL_CACHE_DIR="$home/../zig-cache" ZIG_LOCAL_CACHE_DIR="$home/../zig-cache" \\
@@ -313,16 +170,9 @@ ZIG_GLOBAL_CACHE_DIR="$home/../zig-cache" ZIG_LOCAL_CACHE_DIR="$home/../zig-cach
 """
 
 
-def zig_source(wanted: Platform) -> str | None:
-    """Return its name if it compiles for `wanted` and this Python has, or can make, a pip to get it."""
-    # PathFinder only: setuptools' import hooks print warnings that are not ours.
-    has_pip = any(PathFinder.find_spec(name) for name in ("pip", "ensurepip"))
-    return _ZIG if (wanted.system, wanted.machine) in _TARGETS and has_pip else None
-
-
 def zig_command(wanted: Platform, *, fetch: bool = True) -> tuple[str, ...]:
     """Return the command that compiles C++ for `wanted`; fetches the wheel the first time."""
-    home = cached(cache_root() / "compilers" / f"ziglang-{ZIG_RELEASE}", _install_zig, _ZIG, fetch=fetch)
+    home = cached(cache_root() / "compilers" / f"ziglang-{ZIG_RELEASE}", _install_zig, ZIG, fetch=fetch)
     layout = (_SAME_LAYOUT,) if wanted.system == "linux" else ()
     # The level also selects the build of its C++ library; fixed here, there is only one.
     return (str(home / "c++"), "-target", _TARGETS[wanted.system, wanted.machine], "-O2", *layout)
@@ -335,7 +185,10 @@ def _install_zig(into: Path) -> None:
         timeout=900,
     )
     if not done.ok:
-        raise SetupError(f"pip cannot download {_PACKAGE}: {done.tail(1)}", _INDEX_CURE)
+        raise SetupError(
+            f"pip cannot download ziglang {ZIG_RELEASE}: {done.tail(1)}",
+            "check the connection to the package index",
+        )
     script = into / "c++"
-    script.write_text(ZIG_SCRIPT, encoding="utf-8")
+    script.write_text(_ZIG_SCRIPT, encoding="utf-8")
     script.chmod(0o755)

@@ -183,7 +183,7 @@ def from_sysctl(text: str) -> frozenset[str]:
     return frozenset(feature.name for feature in _TABLE if feature.macos in on)
 
 
-System = Literal["linux", "macos", "android"]
+System = Literal["linux", "macos"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -206,7 +206,7 @@ def this_platform() -> Platform:
     return Platform("macos" if sys.platform == "darwin" else "linux", _NAMES.get(machine, machine))
 
 
-_TITLES: dict[System, str] = {"linux": "Linux", "macos": "macOS", "android": "Android"}
+_TITLES: dict[System, str] = {"linux": "Linux", "macos": "macOS"}
 _NAMES = {"arm64": "aarch64", "amd64": "x86_64"}
 AARCH64_LINUX = Platform("linux", "aarch64")
 AARCH64_MACOS = Platform("macos", "aarch64")

@@ -1,4 +1,4 @@
-"""Downloads, pinned and shown, by pip, apt and hash; progress is the growth of the folder they fetch into."""
+"""Downloads, pinned and shown, by pip and by hash."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import sys
 import tempfile
 import threading
 import urllib.request
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from urllib.parse import unquote
 
@@ -113,15 +113,3 @@ def download(address: str, sha256: str, cure: str) -> bytes:
     if hashlib.sha256(content).hexdigest() != sha256:
         raise SetupError(f"{address} is not the file with the expected hash", cure)
     return content
-
-
-def apt_sizes(print_uris: str) -> dict[str, int]:
-    """Return the packages that `apt-get --print-uris` would fetch: file name to size."""
-    named = re.findall(r"^'\S+' (\S+\.deb) (\d+)", print_uris, re.MULTILINE)
-    return {unquote(name): int(count) for name, count in named}
-
-
-def described(packages: Sequence[str], names: Sequence[str]) -> str:
-    """Return `packages` as text, with the number of packages they bring along."""
-    along = len(names) - len(packages)
-    return ", ".join(packages) + (f" and {plural(along, 'package')} they need" if along > 0 else "")

@@ -71,13 +71,9 @@ class Cluster:
 
 @dataclass(frozen=True, slots=True)
 class Battery:
-    """`current_a` has no sign: makers disagree about its direction."""
-
     percent: float | None = None
     status: Literal["charging", "discharging", "not charging", "full"] | None = None
     temperature_c: float | None = None
-    current_a: float | None = None
-    voltage_v: float | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -122,29 +118,6 @@ class MachineFacts:
     @property
     def is_arm(self) -> bool:
         return is_arm(self.machine)
-
-
-@dataclass(frozen=True, slots=True)
-class Gauge:
-    """The files with the current and the voltage of a phone's battery."""
-
-    current: str
-    voltage: str
-
-
-@dataclass(frozen=True, slots=True)
-class Energy:
-    """The whole phone's energy for one inference, with a 95% interval, or the `reason` if unknown."""
-
-    joules: float | None = None
-    low: float | None = None
-    high: float | None = None
-    watts: float | None = None
-    readings: int = 0
-    """The number of different readings: a gauge repeats a value until it measures again."""
-    reason: str | None = None
-    file: str | None = None
-    """The file with every reading, relative to the run."""
 
 
 def cpus_of_cluster(clusters: Sequence[Cluster], wanted: ClusterName, machine: str) -> tuple[int, ...]:

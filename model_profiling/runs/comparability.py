@@ -238,10 +238,10 @@ class Device:
 
 
 def device_of(manifest: Manifest | None) -> Device:
-    """Return the device of a run, from the first part that names it."""
+    """Return the device of a run."""
     if manifest is None:
         return Device()
-    before = next((part.machine.before for part in manifest.parts if part.machine.before), None)
+    before = manifest.machine.before
     target, platform = manifest.target.name, manifest.target.platform
     cpu, cores = (before.cpu, before.cores) if before else ("", None)
     kind, _, address = target.partition(":")
@@ -259,8 +259,7 @@ def device_of(manifest: Manifest | None) -> Device:
 
 
 def _phone(manifest: Manifest, serial: str) -> Device:
-    told = [part.machine.before.device for part in manifest.parts if part.machine.before]
-    state = next(filter(None, told), None)
+    state = manifest.machine.before.device if manifest.machine.before else None
     model = (state.model if state else None) or "android"
     soc = f", {state.soc}" if state and state.soc else ""
     short = hashlib.sha256(serial.encode("utf-8", "backslashreplace")).hexdigest()[:6]

@@ -144,7 +144,7 @@ def proving_run(run_dir: Path, manifest: Manifest) -> Path | None:
     for path in sorted(here.parent.glob(f"*/{names.MANIFEST}")) if manifest.model_sha256 else ():
         if path.parent != here and (other := _readable(path.parent)) is not None:
             same = other.model_sha256 == manifest.model_sha256 and other.fed == manifest.fed
-            same = same and manifest.method_run in ("", other.method_run)
+            same = same and manifest.method in ("", other.method)
             if same and other.target.times is Times.EMULATED and other.has_ended:
                 found.append((other.started, path.parent))
     return max(found)[1] if found else None

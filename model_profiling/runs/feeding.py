@@ -1,4 +1,5 @@
-"""What a method is fed: the sizes and values of its inputs, and the state that each execution begins with."""
+"""Which method of a program runs, what it is fed (sizes and values of its inputs, and the state that each
+execution begins with), and which libraries it needs."""
 
 from __future__ import annotations
 
@@ -8,15 +9,19 @@ from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
-from model_profiling.config.settings import Inputs
+from model_profiling.config.settings import Inputs, ProfileConfig
 from model_profiling.core.errors import FormatError, InputError
 from model_profiling.core.formatting import listing, plural
 from model_profiling.program import read_program
+from model_profiling.program.delegates import delegate_named
 from model_profiling.program.etrecord import read_etrecord
 from model_profiling.program.graph_file import record_beside
 from model_profiling.program.language import Phase, phase_of, position_input
 from model_profiling.program.pte import lengths_at
 from model_profiling.program.records import Method, Program, Tensor
+from model_profiling.runner.result import check_program
+from model_profiling.targets import Target
+from model_profiling.targets.collect import missing_backend, missing_operators
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,6 +42,27 @@ class Feed:
     """How many tokens of a language model it is given; None for any other program."""
     position: int | None = None
     """The first token's position in the cache; None if a file has it."""
+
+
+def choose_methods(program: Path, method: str | None) -> tuple[str, ...]:
+    """Return `method`, or else every one that computes something. This reads the program first of all, so
+    what is no program is refused before anything is hashed, made or run."""
+    check_program(program)
+    methods = read_program(program).computing
+    if method is not None and methods and method not in methods:
+        raise InputError(f"{program.name} has no method {method!r}", f"choose from {listing(methods)}")
+    return (method,) if method is not None else methods or ("forward",)
+
+
+def one_method(program: Path, method: str | None) -> str:
+    """Return `method`, or else the only one that computes something."""
+    methods = choose_methods(program, method)
+    if len(methods) > 1:
+        several = f"{program.name} has several methods: {listing(methods)}"
+        raise InputError(
+            several, "choose one with --method, `method` in a config or in Python, or `cases` in a sweep"
+        )
+    return methods[0]
 
 
 def feed(model: Path, method_name: str, inputs: Inputs) -> Feed:
@@ -153,3 +179,36 @@ def sizes_for_length(
         exported = "x".join(map(str, tensor.shape))
         raise InputError(f"input {name} ({exported}) has no single length", "give all its sizes: 1x32x8")
     return name, tuple(given[0] if place == large[0] else size for place, size in enumerate(tensor.shape))
+
+
+def checked_feed(config: ProfileConfig) -> Feed:
+    """Return what the method is fed; refuse inputs that it cannot take, and a program for a backend that the
+    kit's runner does not have. A runner of the user may have other parts, but cannot be told inputs."""
+    inputs = config.inputs
+    own_runner = any(each.runner is not None for each in config.experiments)
+    if (inputs.sizes or inputs.values) and own_runner:
+        raise InputError(
+            "an executor_runner cannot be told sizes and values of inputs",
+            'use runner_path "builtin", or give the inputs as files',
+        )
+    fed = feed(config.model, config.method or "forward", inputs)
+    if own_runner:
+        return replace(fed, method=None)
+    for delegate in fed.method.delegates if fed.method else ():
+        if delegate_named(delegate.backend).name != delegate.backend:
+            missing, fix = missing_backend(delegate.backend)
+            raise InputError(f"{config.model.name} needs {missing}", fix)
+    return fed
+
+
+def find_libraries(fed: Feed, program: str, target: Target) -> tuple[Path, ...]:
+    """Return the libraries with the operators that the kit's runner lacks on a prepared target; refuse a
+    program if there are none."""
+    needed = {step.name for step in fed.method.operators} if fed.method else set()
+    known = target.operators() if needed else None
+    lacking = needed - known if known is not None else set()
+    libraries = target.libraries_with(lacking) if lacking else ()
+    if lacking and not libraries:
+        missing, fix = missing_operators(lacking)
+        raise InputError(f"{program} needs {missing}", fix)
+    return libraries

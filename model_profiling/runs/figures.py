@@ -11,20 +11,19 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from model_profiling.config import names
-from model_profiling.config.reading import ProfileConfig
 from model_profiling.config.remarks import Diagnostic
 from model_profiling.config.series import Pair, Series
-from model_profiling.config.settings import AnalysisSettings, Schedule
+from model_profiling.config.settings import AnalysisSettings, ProfileConfig, Schedule
 from model_profiling.core import files
 from model_profiling.core.errors import InputError, ProfilingError
 from model_profiling.core.records import write_record
 from model_profiling.core.safe_read import inside
 from model_profiling.runs import Latency, Manifest, Metrics, PairSpeedup, Result, Run, Times
-from model_profiling.runs.begin import check_unchanged, fit_to_machine, same_part, with_mode
+from model_profiling.runs.begin import fit_to_machine, with_earlier
 from model_profiling.runs.comparability import compare_timed, timed
 from model_profiling.runs.folders import refuse_links_out
 from model_profiling.runs.journal import Entry, Journal
-from model_profiling.runs.manifest import Part, State, read_manifest, read_summary_0
+from model_profiling.runs.manifest import Machine, State, read_manifest, read_summary_0
 from model_profiling.runs.manifest_head import with_results
 from model_profiling.runs.metrics import MachineUse, PairParity, RobustStats, TracerCost
 from model_profiling.runs.schedule import TRACED_ROUNDS
@@ -50,23 +49,14 @@ def compute_metrics(
     """Return the content of metrics.json; `known` is the result of `latencies`."""
     pairs = manifest.pairs or ()
     results = {result.series: result for result in manifest.results}
-    # Each part has its own settings, which name every pair, so parse them once.
-    settings = {
-        id(part): AnalysisSettings.model_validate(part.settings.get("analysis") or {})
-        for part in manifest.parts
-    }
+    settings = AnalysisSettings.model_validate(manifest.settings.get("analysis") or {})
     return Metrics(
         model=Path(manifest.model).name,
         times=Run(run_dir, manifest).times,
         latencies=tuple(known.values()),
         stability=tuple(_stability(manifest, journal, list(known))),
         comparisons=tuple(
-            PairSpeedup(
-                pair.label,
-                pair.baseline,
-                pair.candidate,
-                _speedup(settings[id(manifest.part_of(pair.candidate.experiment))], journal, pair),
-            )
+            PairSpeedup(pair.label, pair.baseline, pair.candidate, _speedup(settings, journal, pair))
             for pair in pairs
         ),
         parity=tuple(_parity(results, manifest, run_dir, pair) for pair in pairs),
@@ -117,16 +107,14 @@ def _latency(journal: Journal, series: Series) -> Latency:
         load_ms=_middle([entry.load_ns for entry in entries]),
         first_inference_ms=_middle([entry.first_ns for entry in entries]),
         peak_memory_bytes=max((entry.peak_memory_bytes or 0 for entry in entries), default=0) or None,
-        energy=next((entry.energy for entry in journal.ended_well("energy", series)), None),
     )
 
 
 def _stability(manifest: Manifest, journal: Journal, known: list[Series]) -> Iterator[Diagnostic]:
     """Yield reasons to trust the latencies less: about the machine, then about each series."""
-    for part in manifest.parts:
-        threads = [series.threads or 1 for series in known if manifest.part_of(series.experiment) is part]
-        for warning in machine_warnings(_conditions(part), threads=max(threads)) if threads else ():
-            yield Diagnostic(None, warning.code, warning.seen, warning.advice, warning.numbers)
+    threads = max((series.threads or 1 for series in known), default=0)
+    for warning in machine_warnings(_conditions(manifest.machine), threads=threads) if threads else ():
+        yield Diagnostic(None, warning.code, warning.seen, warning.advice, warning.numbers)
     for series in known:
         entries, rounds = journal.ended_well("untraced", series), timed(journal, series).rounds
         interrupted = _interruptions(journal, series, entries).warning
@@ -144,8 +132,8 @@ def _interruptions(journal: Journal, series: Series, entries: Sequence[Entry]) -
     return Interruptions(journal.rule(series.threads).measure, share)
 
 
-def _conditions(part: Part) -> Conditions:
-    before, after = part.machine.before, part.machine.after
+def _conditions(machine: Machine) -> Conditions:
+    before, after = machine.before, machine.after
     phone = before is not None and before.device is not None
     return Conditions(
         cores=before.cores if before else None,
@@ -153,7 +141,7 @@ def _conditions(part: Part) -> Conditions:
         temperature_before_c=before.temperature_c if before else None,
         temperature_after_c=after.temperature_c if after else None,
         on_battery=before.on_battery if before else None,
-        throttled=any((seen.thermal_status or 0) >= _THROTTLED for seen in part.machine.between),
+        throttled=any((state.thermal_status or 0) >= _THROTTLED for state in machine.between),
     )
 
 
@@ -280,37 +268,38 @@ class Measured:
         return tuple(result for result in self.manifest.results if result.state == "failed")
 
 
-def refresh(measured: Measured, state: State | None = None, *, again: bool = True) -> Measured:
-    """Compute all figures from the journal and write them; `again=False` if the journal is unchanged."""
-    config, journal, place = measured.config, measured.journal, measured.place
-    manifest = replace(measured.manifest, state=state or measured.manifest.state)
+def compute_figures(
+    place: names.RunFiles,
+    config: ProfileConfig,
+    journal: Journal,
+    manifest: Manifest,
+    moved: Path | None = None,
+) -> Measured:
+    """Compute all figures from the journal and write them."""
     manifest = with_results(manifest, config, journal, place)
-    metrics = measured.metrics
-    if again:
-        found = latencies(manifest, journal)
-        for result in manifest.results:
-            if latency := found.get(result.series):
-                stats = robust_stats(result, latency, journal, manifest.model)
-                write_record(place.of_series(result.series, names.ROBUST_STATS), stats)
-        manifest = with_results(manifest, config, journal, place)  # with the files just written
-        metrics = compute_metrics(manifest, journal, place.path, found)
+    by_series = latencies(manifest, journal)
+    for result in manifest.results:
+        if latency := by_series.get(result.series):
+            stats = robust_stats(result, latency, journal, manifest.model)
+            write_record(place.of_series(result.series, names.ROBUST_STATS), stats)
+    manifest = with_results(manifest, config, journal, place)  # with the files just written
+    metrics = compute_metrics(manifest, journal, place.path, by_series)
     write_record(place.path / names.METRICS, metrics)
     write_record(place.manifest, manifest)
-    return replace(measured, manifest=manifest, metrics=metrics)
+    return Measured(place, config, journal, manifest, metrics, moved)
 
 
-def conclude(measured: Measured) -> Measured:
-    """Mark the run as ended in the manifest, once all its files are in place."""
-    return refresh(measured, _final_state(measured.manifest, measured.journal), again=False)
+def concluded(measured: Measured) -> Manifest:
+    """Return the manifest of the ended run, with all its files; written last, it says that they are there."""
+    manifest = with_results(measured.manifest, measured.config, measured.journal, measured.place)
+    return replace(manifest, state=_final_state(manifest, measured.journal))
 
 
 def _final_state(manifest: Manifest, journal: Journal) -> State:
-    experiments = frozenset(manifest.experiments)
-    ours = [entry for entry in journal.entries() if entry.experiment in experiments]
-    done = {entry.step.key for entry in ours if entry.state == "done"}
-    planned = {key for keys in manifest.schedule.order for key in keys}
-    if any(entry.state == "failed" for entry in ours):
+    if any(entry.state == "failed" for entry in journal.entries()):
         return "failed"
+    done = {entry.step.key for entry in journal.entries() if entry.state == "done"}
+    planned = {key for keys in manifest.schedule.order for key in keys}
     begun = journal.rounds_begun(manifest.experiments)
     halved = {key for keys in manifest.schedule.order[1 : 1 + begun] for key in keys} - done
     if not halved and (manifest.schedule.stopped_early or planned <= done):
@@ -332,37 +321,25 @@ def reopen(config: ProfileConfig) -> Measured:
             f"{config.output_root} holds a run of the earlier kit",
             f"analyse it as it is: sme2prof analyze {config.output_root}",
         )
-    here = config.model.is_file()
     features = manifest.machine.before.features if manifest.machine.before else ()
-    latencies = manifest.target.times is not Times.EMULATED
-    config = config.model_copy(update={"method": config.method or manifest.method_run})
-    config = fit_to_machine(config, features, latencies, resume=True).config
-    part = same_part(manifest, config) or manifest
-    now = replace(
-        manifest,
-        settings=config.model_dump(mode="json"),
-        model_sha256=files.sha256(config.model) if here else manifest.model_sha256,
-    )
-    check_unchanged(config.output_root, manifest, part, now)
-    config = config.model_copy(
+    fitted = fit_to_machine(config, features, manifest.target.times is not Times.EMULATED).config
+    fitted = with_earlier(fitted, manifest)
+    here = config.model.is_file()
+    if [each.name for each in fitted.experiments] != list(manifest.experiments) or (
+        here and files.sha256(config.model) != manifest.model_sha256
+    ):
+        raise InputError(
+            f"{config.output_root} holds a run of other experiments or of another program",
+            "run it again, without --analysis-only",
+        )
+    fitted = fitted.model_copy(
         update={
             "model": config.model if here else Path(manifest.model),
-            "schedule": Schedule.model_validate(part.settings["schedule"]),
+            "method": config.method or manifest.method,
+            "schedule": Schedule.model_validate(manifest.settings["schedule"]),
         }
     )
-    config = with_mode(config, part)
-    place = names.RunFiles(
-        config.output_root, names.with_method(config.model.stem, manifest.method, manifest.fed)
-    )
-    now = _newest(manifest, part, settings=config.model_dump(mode="json"))
-    return refresh(Measured(place, config, Journal(place.path), now, Metrics()))
-
-
-def _newest(manifest: Manifest, part: Part, **changes: object) -> Manifest:
-    """Return `manifest` with `part` as its newest part."""
-    if part is manifest:
-        return replace(manifest, **changes)  # type: ignore[arg-type]
-    own = {name: getattr(part, name) for name in Part.__dataclass_fields__}
-    other = Part(**{name: getattr(manifest, name) for name in Part.__dataclass_fields__})
-    others = (*(each for each in manifest.earlier_parts if each is not part), other)
-    return replace(manifest, **{**own, **changes}, earlier_parts=others)
+    stem = names.with_method(fitted.model.stem, manifest.method, manifest.fed)
+    place = names.RunFiles(config.output_root, stem)
+    manifest = replace(manifest, settings=fitted.model_dump(mode="json"))
+    return compute_figures(place, fitted, Journal(place.path), manifest)

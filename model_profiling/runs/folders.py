@@ -4,18 +4,16 @@ from __future__ import annotations
 
 import glob
 import os
-import re
 from collections.abc import Iterable, Iterator
 from contextlib import AbstractContextManager
 from difflib import SequenceMatcher
-from pathlib import Path, PurePosixPath
+from pathlib import Path
 
 from model_profiling.config import names
 from model_profiling.core.errors import FormatError, InputError, ProfilingError
 from model_profiling.core.files import LockFile
 from model_profiling.core.records import read_json_object
 from model_profiling.core.safe_read import is_there
-from model_profiling.runs.manifest import Manifest
 from model_profiling.runs.version_0 import is_summary_0
 
 
@@ -105,42 +103,6 @@ def _below(folder: Path) -> Iterator[Path]:
         summaries = (Path(place, name) for name in held if name.endswith(names.SUMMARY))
         if names.MANIFEST in held or any(map(_is_summary, summaries)):
             yield Path(place)
-
-
-# Which files the kit wrote. Any other file belongs to somebody else and is never removed.
-
-_TOP_FILES = {
-    names.MANIFEST, names.METRICS, names.JOURNAL, names.ANALYSIS, names.CONFIG, names.GRAPH, names.EVIDENCE,
-    names.FACTORS, names.KERNEL_VIEW, names.INDEX, names.SHARED, names.SHARED_ARCHIVE, names.FAILED_LAUNCH,
-}  # fmt: skip
-_TOP = re.compile(
-    rf".*{Path(names.SUMMARY).stem}\.(?:json|md)|(?:report|combined_report)\.(?:md|html)|\..+\.part"
-)
-_HALF_WRITTEN = re.compile(r"\..+\.part")
-
-
-def strangers(run_dir: Path, manifest: Manifest) -> Iterator[str]:
-    """Yield files and links in `run_dir` that the kit does not write, judged by their names."""
-    experiments = {name for part in manifest.parts for name in part.experiments}
-    experiments |= {result.experiment for result in manifest.results}
-    for folder, subfolders, held in os.walk(run_dir):
-        links = [name for name in subfolders if Path(folder, name).is_symlink()]
-        for name in sorted((*held, *links)):
-            path = Path(folder, name)
-            inside = PurePosixPath(path.relative_to(run_dir).as_posix())
-            if path.is_symlink() or not _is_own(inside, manifest.model_stem, experiments):
-                yield str(inside)
-
-
-def _is_own(inside: PurePosixPath, stem: str, experiments: set[str]) -> bool:
-    top, name = inside.parts[0], inside.name
-    if len(inside.parts) == 1:
-        return name in _TOP_FILES or _TOP.fullmatch(name) is not None
-    if top in (names.WORK, names.FOR_TOOLS) or top.endswith(names.PICTURES):
-        return True
-    if top == names.LAUNCHES and name.endswith(names.RUNNER_JSON):
-        return True
-    return top in experiments and (name.startswith(f"{stem}_") or bool(_HALF_WRITTEN.fullmatch(name)))
 
 
 # One run per directory at a time.

@@ -23,13 +23,12 @@ from model_profiling.core import files
 from model_profiling.core.errors import FormatError, InputError, system_reason
 from model_profiling.core.records import parse_record, record_json
 from model_profiling.core.safe_read import MIB, check_regular, is_there, parse_json, read_bytes, stays_inside
-from model_profiling.runner.machine import Energy
 from model_profiling.runner.result import MachineMoment, OutputFacts, ProcessUse
 from model_profiling.statistics.measure import Inferences, Rule, rule_for
 
-Kind = Literal["evidence", "traced", "untraced", "energy", "sampled"]
+Kind = Literal["evidence", "traced", "untraced", "sampled"]
 """`untraced` gives end-to-end latency, `traced` operator times (and the tracer's cost), `evidence` kernels
-and outputs (never timed), `energy` a long run for a fuel gauge, `sampled` the time inside operators."""
+and outputs (never timed), `sampled` the time inside operators."""
 TIMED: tuple[Kind, ...] = ("traced", "untraced")
 """The kinds that make up a round."""
 
@@ -111,7 +110,6 @@ class Entry:
     kernel_sizes: Mapping[str, tuple[tuple[int, ...], ...]] = field(default_factory=dict)
     """The first three arguments of the calls of `kernels`, and the number of calls."""
     temperature_c: float | None = None
-    energy: Energy | None = None
     told: str | None = None
     """File with the runner's own output for the process or its launch; None if not kept."""
     told_child: int = 0
@@ -296,7 +294,7 @@ def _whole_lines(path: Path) -> bytes:
 
 def _parse(path: Path, number: int, line: bytes) -> Entry:
     where = f"{path}, line {number} is damaged"
-    entry = parse_record(Entry, parse_json(line, f"{where}: it", _FIX), where, _FIX)
+    entry = parse_record(Entry, parse_json(line, f"{where}: it", _FIX), where, _FIX, line)
     for field_name, name in entry.named_files:
         stays_inside(name, f"{where}: {field_name}", folder=field_name == "experiment")
     if not 0 <= entry.round < _MOST_ROUNDS:

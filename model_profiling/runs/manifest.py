@@ -9,20 +9,19 @@ from pathlib import Path
 from typing import Literal
 
 from model_profiling.config import names
-from model_profiling.config.remarks import NOTE, Diagnostic
-from model_profiling.config.series import Pair, Series, StandsFor, Switch, first_of_each
+from model_profiling.config.remarks import Diagnostic
+from model_profiling.config.series import Pair, Series, StandsFor, Switch
 from model_profiling.core.errors import FormatError
 from model_profiling.core.records import JsonObject, parse_record, read_json_object, read_record
 from model_profiling.core.safe_read import is_there, stays_inside
 from model_profiling.runner.machine import Battery, Cluster, MachineFacts
 from model_profiling.runner.result import OutputFacts
-from model_profiling.runs.times import Times, times_of_bool, times_of_mode
+from model_profiling.runs.times import Times, times_of_mode
 from model_profiling.runs.version_0 import is_manifest_0, is_summary_0, manifest_of_today
 
 State = Literal["running", "interrupted", "analysing", "partial", "failed", "finished"]
 """`partial`: everything that --only asked for is done; `failed`: all is done except experiments that fail."""
 
-_EARLIER_VERSIONS = (1, 2)
 MEASURE_AGAIN = "measure again with --force, or into another folder"
 
 
@@ -47,7 +46,7 @@ class Between:
 
 @dataclass(frozen=True, slots=True)
 class Machine:
-    """The machine of a part: before, between rounds (phones only), and after."""
+    """The machine: before measuring, between rounds (phones only), and after."""
 
     before: MachineFacts | None = None
     after: MachineFacts | None = None
@@ -87,10 +86,9 @@ nothing is compared and the minimum number of launches is done, or other program
 
 @dataclass(frozen=True, slots=True)
 class ScheduleFacts:
-    """How a part was scheduled and how far it got. In lockstep a round is a launch."""
+    """How measuring was scheduled and how far it got. A round may be a launch in which programs took turns;
+    the latencies of each series say which."""
 
-    mode: Literal["lockstep", "rounds"] = "rounds"
-    """The requested mode; each series' latencies say how it was really measured."""
     ended: Ended | None = None
     budget_s: float | None = None
     measured_s: float | None = None
@@ -188,14 +186,14 @@ class Result:
         return self.runner_path == "builtin" and self.kernels_note is None and bool(self.outputs)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Part:
-    """What one config added to a run: a timing and a trace config with one output_root make two parts."""
+@dataclass(frozen=True, kw_only=True)
+class Manifest:
+    """The whole run. No slots, because cached properties need a `__dict__`."""
 
     config: str = ""
-    """The config file that was named, or the copy that the run keeps."""
+    """The config file that was named last, or the copy that the run keeps."""
     settings: JsonObject = field(default_factory=dict)
-    """The content of the config, with all defaults filled in."""
+    """The settings (`ProfileConfig`) with all defaults filled in."""
     config_file: str | None = None
     experiments: tuple[str, ...] = ()
     stands_for: tuple[StandsFor, ...] = ()
@@ -204,74 +202,47 @@ class Part:
     sessions: tuple[Session, ...] = ()
     schedule: ScheduleFacts = ScheduleFacts()
     warnings: tuple[Diagnostic, ...] = ()
-
-    @property
-    def command_line(self) -> tuple[str, ...]:
-        return self.sessions[-1].command_line if self.sessions else ()
-
-    @property
-    def stopped_by(self) -> Session | None:
-        """The last session, if a known problem cut it short."""
-        last = self.sessions[-1] if self.sessions else None
-        return last if last and last.problem and not self.has_ended else None
-
-    @property
-    def has_ended(self) -> bool:
-        """Whether it did all it could; if not, it can be continued."""
-        return self.state in ("finished", "failed")
-
-
-@dataclass(frozen=True, kw_only=True)
-class Manifest(Part):
-    """The whole run. The inherited fields describe the newest part; older parts are in `earlier_parts`. No
-    slots, because cached properties need a `__dict__`."""
-
     schema_version: Literal[3] = 3
     kit_version: str = ""
     model: str = ""
     model_sha256: str = ""
     model_bytes: int = 0
     method: str = ""
-    """The method that ran; empty in older files, where the settings tell."""
+    """The method that ran; empty if unknown."""
     fed: str = ""
     """Sizes and values of its inputs that were asked for: `tokens_32_input_pos_0`."""
     tokens: int | None = None
-    """Tokens in one inference of a language model; None for other programs and in older files."""
+    """Tokens in one inference of a language model; None for other programs."""
     position: int | None = None
     """Where in the cache the first of these tokens is; None if unknown."""
     etrecord: str | None = None
     quantized: bool | None = None
     """Whether it computes on 8-bit integers, so that outputs may differ by quantization steps."""
     half: bool | None = None
-    """Whether it computes in float16, whatever its outputs are; None in older files, where the name tells."""
+    """Whether it computes in float16, whatever its outputs are; None if only the name tells."""
     target: TargetFacts = TargetFacts()
     executorch: ExecuTorch = ExecuTorch()
     runner: Runner = Runner()
     results: tuple[Result, ...]
     pairs: tuple[Pair, ...] | None = None
-    """The pairs, with the reason if not comparable; None in runs of 0.1.0, which did not store them."""
-    earlier_parts: tuple[Part, ...] = ()
+    """The pairs, with the reason if not comparable; None in runs of the earlier kit, which stored none."""
     version_0: bool = False
     """Whether it was read from files without a schema_version: the earlier kit's, which say less."""
 
     @property
-    def parts(self) -> tuple[Part, ...]:
-        """All parts, oldest first."""
-        return (*self.earlier_parts, self)
-
-    @property
-    def all_warnings(self) -> tuple[Diagnostic, ...]:
-        return tuple(dict.fromkeys(remark for part in self.parts for remark in part.warnings))
+    def has_ended(self) -> bool:
+        """Whether it did all it could; if not, it can be continued."""
+        return self.state in ("finished", "failed")
 
     @property
     def unfinished(self) -> State | None:
-        """The state of the first part that is not finished; None if all are."""
-        return next((part.state for part in self.parts if part.state != "finished"), None)
+        return None if self.state == "finished" else self.state
 
     @property
     def why_unfinished(self) -> Session | None:
-        """The first session that a known problem cut short and that was not continued."""
-        return next((stopped for part in self.parts if (stopped := part.stopped_by)), None)
+        """The last session, if a known problem cut it short."""
+        last = self.sessions[-1] if self.sessions else None
+        return last if last and last.problem and not self.has_ended else None
 
     @property
     def cpu(self) -> str:
@@ -282,14 +253,9 @@ class Manifest(Part):
         return names.with_method(Path(self.model).stem, self.method, self.fed)
 
     @property
-    def method_run(self) -> str:
-        """The method that ran; empty if unknown."""
-        return self.method or str(self.settings.get("method") or "")
-
-    @property
     def case_words(self) -> list[str]:
         """The options that ask for the same method, and the same sizes and values of inputs."""
-        found = ["--method", self.method_run] if self.method_run not in ("", "forward") else []
+        found = ["--method", self.method] if self.method not in ("", "forward") else []
         for option, given, joint in zip(("--length", "--input"), self.asked_inputs, "x,", strict=True):
             for name, numbers in given.items():
                 found += [option, f"{name}={joint.join(f'{number:g}' for number in numbers)}"]
@@ -305,13 +271,8 @@ class Manifest(Part):
     @property
     def spoken_case(self) -> tuple[str, ...]:
         """`decode` and `input_pos 256`: the method and what it was fed, if that is not the usual."""
-        method = (self.method_run,) if self.method_run not in ("", "forward") else ()
+        method = (self.method,) if self.method not in ("", "forward") else ()
         return (*method, *names.fed_in_words(*self.asked_inputs))
-
-    @property
-    def case(self) -> tuple[str, str]:
-        """The method that ran and what it was fed, if known: what tells runs of one program apart."""
-        return self.method_run, self.fed
 
     @property
     def was_quantized(self) -> bool:
@@ -324,52 +285,37 @@ class Manifest(Part):
 
     @property
     def started(self) -> str:
-        return self.parts[0].sessions[0].started if self.parts[0].sessions else ""
-
-    def part_of(self, experiment: str) -> Part:
-        return self._part_of.get(experiment, self)
-
-    @cached_property
-    def _part_of(self) -> dict[str, Part]:
-        return first_of_each((name, part) for part in self.parts for name in part.experiments)
+        return self.sessions[0].started if self.sessions else ""
 
     def asked_as(self, experiment: str) -> tuple[str, ...]:
         """Return every name of an experiment: its own, and those in the config that it stands for."""
-        return experiment, *self._stood_for.get(experiment, ())
-
-    @cached_property
-    def _stood_for(self) -> dict[str, list[str]]:
-        names: dict[str, list[str]] = {}
-        for part in self.parts:
-            for found in part.stands_for:
-                names.setdefault(found.experiment, []).extend(found.names)
-        return names
+        merged = (each.names for each in self.stands_for if each.experiment == experiment)
+        return experiment, *(name for names_in_config in merged for name in names_in_config)
 
     def features(self, result: Result) -> frozenset[str] | None:
         """Return the CPU's features as a runner saw them, or else as the machine reported them."""
-        before = self.part_of(result.experiment).machine.before
-        seen = result.features_present or self._features_seen
-        if not seen and before is None:
+        before, by_runner = self.machine.before, result.features_present or self._features_by_runner
+        if not by_runner and before is None:
             return None
-        return frozenset(seen or (before.features if before else ()))
+        return frozenset(by_runner or (before.features if before else ()))
 
     @cached_property
-    def _features_seen(self) -> tuple[str, ...]:
-        return next((found.features_present for found in self.results if found.features_present), ())
+    def _features_by_runner(self) -> tuple[str, ...]:
+        return next((each.features_present for each in self.results if each.features_present), ())
 
     def times(self, result: Result) -> Times:
         return result.times or times_of_mode(result.mode, self.target.times)
 
     @cached_property
     def has_sme2(self) -> bool | None:
-        known = [have for result in self.results if (have := self.features(result)) is not None]
-        return any("sme2" in have for have in known) if known else None
+        features = [have for result in self.results if (have := self.features(result)) is not None]
+        return any("sme2" in have for have in features) if features else None
 
     @property
     def is_arm(self) -> bool | None:
         """Whether the CPU that ran it is an Arm CPU, real or emulated; None if unknown."""
-        known = [part.machine.before for part in self.parts if part.machine.before]
-        return all(before.is_arm for before in known) if any(before.machine for before in known) else None
+        before = self.machine.before
+        return before.is_arm if before and before.machine else None
 
     def result_of(self, path: Path, run_dir: Path) -> Result | None:
         """Return the result that a dump, or a file made from one, belongs to."""
@@ -386,11 +332,11 @@ def read_manifest(run_dir: Path) -> Manifest | None:
     if not is_there(path):
         return None
 
-    def upgrade(content: JsonObject) -> JsonObject:
-        return manifest_of_today(content, run_dir) if is_manifest_0(content) else _upgrade(content)
+    def today(content: JsonObject) -> JsonObject:
+        return manifest_of_today(content, run_dir) if is_manifest_0(content) else content
 
     fix = f"without it, the validity of the times is not known; {MEASURE_AGAIN}"
-    return _own_files_only(read_record(Manifest, path, fix, upgrade), path)
+    return _own_files_only(read_record(Manifest, path, fix, today), path)
 
 
 def read_summary_0(run_dir: Path) -> Manifest | None:
@@ -412,43 +358,3 @@ def _own_files_only(manifest: Manifest, path: Path) -> Manifest:
         for field_name, name in result.named_files:
             stays_inside(name, f"{path}: results.{place}.{field_name}")
     return manifest
-
-
-def _upgrade(content: JsonObject) -> JsonObject:
-    """Convert an older manifest to the current form. Until version 3, `config` held what `settings` holds
-    now. 0.1.0 had a single part, a bool for the meaning of times, and warnings without a kind."""
-    target, version = content.get("target"), content.get("schema_version")
-    upgraded = _part_of_today(content, version)
-    if isinstance(earlier := content.get("earlier_parts"), list):
-        upgraded["earlier_parts"] = [
-            _part_of_today(part, version) if isinstance(part, dict) else part for part in earlier
-        ]
-    if isinstance(target, dict):
-        said = target.get("times", times_of_bool(target.get("timings_are_latency", "unknown")))
-        emulated = target.get("platform") == "emulated"
-        upgraded["target"] = {**target, "times": Times.EMULATED.value if emulated else said}
-    if version in _EARLIER_VERSIONS:
-        upgraded["schema_version"] = 3
-    if version == 1:
-        settings = upgraded.get("settings")
-        experiments = settings.get("experiments") if isinstance(settings, dict) else None
-        if isinstance(experiments, list):
-            upgraded["experiments"] = [entry.get("name") for entry in experiments if isinstance(entry, dict)]
-    return upgraded
-
-
-def _part_of_today(part: JsonObject, version: object) -> JsonObject:
-    upgraded = dict(part)
-    if version in _EARLIER_VERSIONS:
-        upgraded["settings"] = part.get("config", {})
-        upgraded["config"] = part.get("config_file") or ""
-    said = part.get("warnings")
-    if not isinstance(said, list):
-        return upgraded
-    return {
-        **upgraded,
-        "warnings": [
-            {"series": None, "code": NOTE, "seen": entry} if isinstance(entry, str) else entry
-            for entry in said
-        ],
-    }

@@ -7,15 +7,15 @@ from pathlib import Path
 
 from model_profiling._version import __version__
 from model_profiling.config import names
-from model_profiling.config.reading import ProfileConfig, pairs, series_of
+from model_profiling.config.reading import pairs
 from model_profiling.config.series import Series
+from model_profiling.config.settings import ProfileConfig
 from model_profiling.core import files
 from model_profiling.program.graph_file import record_beside
-from model_profiling.runner.build import RunnerBuild
 from model_profiling.runs import Manifest, Result, Run, Times
 from model_profiling.runs.journal import Journal, seconds_of
 from model_profiling.runs.manifest import Ended, ExecuTorch, Machine, Runner, ScheduleFacts, TargetFacts
-from model_profiling.runs.schedule import TRACED_ROUNDS, Schedule
+from model_profiling.runs.schedule import TRACED_ROUNDS, Order
 from model_profiling.runs.times import times_of_mode
 from model_profiling.statistics.speedup import PRECISION
 from model_profiling.targets import MachineFacts, Target
@@ -24,8 +24,7 @@ from model_profiling.targets import MachineFacts, Target
 def head(config: ProfileConfig, config_file: Path | None, target: Target, facts: MachineFacts) -> Manifest:
     """Return what is known before the first process; to continue a run, this must be unchanged."""
     etrecord = record_beside(config.model)
-    build = getattr(target, "build", None)
-    known = build if isinstance(build, RunnerBuild) else None
+    build = target.build
     times = Times.HARDWARE if target.timings_are_latency else Times.EMULATED
     return Manifest(
         kit_version=__version__,
@@ -43,11 +42,11 @@ def head(config: ProfileConfig, config_file: Path | None, target: Target, facts:
         experiments=tuple(experiment.name for experiment in config.experiments),
         target=TargetFacts(target.name, target.platform, times),
         executorch=ExecuTorch(
-            known.executorch_version if known else facts.versions.get("executorch"),
-            known.executorch_sha if known else None,
+            build.executorch_version if build else facts.versions.get("executorch"),
+            build.executorch_sha if build else None,
         ),
         runner=Runner(
-            known.build_id if known else None, known.compiler if known else facts.versions.get("compiler")
+            build.build_id if build else None, build.compiler if build else facts.versions.get("compiler")
         ),
         machine=Machine(before=facts),
         state="running",
@@ -56,48 +55,42 @@ def head(config: ProfileConfig, config_file: Path | None, target: Target, facts:
 
 
 def schedule_facts(
-    config: ProfileConfig, schedule: Schedule, journal: Journal, ended: Ended | None
+    config: ProfileConfig, order: Order, journal: Journal, ended: Ended | None
 ) -> ScheduleFacts:
-    settings, rounds = config.schedule, schedule.rounds
+    settings, rounds = config.schedule, order.rounds
     ours = [experiment.name for experiment in config.experiments]
-    if settings.in_lockstep and settings.rounds is None:
+    if settings.rounds is None:
         # The number of rounds is not known in advance.
         rounds = rounds[: max(1, journal.rounds_begun(ours))]
     done = [steps for steps in rounds if steps and all(map(journal.done, steps))]
     return ScheduleFacts(
-        mode="lockstep" if settings.in_lockstep else "rounds",
         ended=ended,
         budget_s=settings.time_limit_s if rounds else None,
         measured_s=round(seconds_of(journal.timed_of(ours)), 3) if rounds else None,
-        seed=schedule.seed,
+        seed=order.seed,
         rounds=len(rounds),
         rounds_done=len(done),
         traced_rounds=min(TRACED_ROUNDS, len(rounds)),
         min_rounds=settings.min_rounds,
-        precision=settings.precision or (PRECISION if settings.in_lockstep and rounds else None),
+        precision=settings.precision or (PRECISION if rounds else None),
         stopped_early=ended not in (None, "rounds"),
-        order=tuple(tuple(step.key for step in steps) for steps in (schedule.evidence, *rounds)),
+        order=tuple(tuple(step.key for step in steps) for steps in (order.evidence, *rounds)),
     )
 
 
 def with_results(
     manifest: Manifest, config: ProfileConfig, journal: Journal, place: names.RunFiles
 ) -> Manifest:
-    """Return the manifest with the journal's results for this config, and which pairs are comparable."""
-    ours = frozenset(manifest.experiments)
-    others = tuple(result for result in manifest.results if result.experiment not in ours)
+    """Return the manifest with the journal's results, and which pairs are comparable."""
     planned = tuple(
         _result(manifest, config, journal, place, series)
         for experiment in config.experiments
-        for series in series_of(experiment)
+        for series in experiment.series
     )
     # Decide the pairs before anything has run: a run may be killed at any moment.
-    run = Run(place.path, replace(manifest, results=(*others, *planned), pairs=None))
-    earlier = tuple(pair for pair in manifest.pairs or () if pair.candidate.experiment not in ours)
+    run = Run(place.path, replace(manifest, results=planned, pairs=None))
     begun = tuple(result for result in planned if result.processes or result.state == "failed")
-    return replace(
-        manifest, results=(*others, *begun), pairs=(*earlier, *(run.decided(pair) for pair in pairs(config)))
-    )
+    return replace(manifest, results=begun, pairs=tuple(run.decided(pair) for pair in pairs(config)))
 
 
 def _result(
@@ -109,7 +102,12 @@ def _result(
     failed = next((entry for entry in entries if entry.state == "failed"), None)
     dumps = sorted((entry for entry in done if entry.etdump), key=lambda entry: entry.round)
     evidence = journal.evidence(series)
-    shown = evidence or (done[0] if done else None)
+
+    def existing(ending: str) -> str | None:
+        path = place.of_series(series, ending)
+        return place.relative(path) if path.is_file() else None
+
+    process = evidence or (done[0] if done else None)
     return Result(
         experiment=series.experiment,
         threads=series.threads,
@@ -132,20 +130,15 @@ def _result(
         etdump_launches=tuple(entry.launch for entry in dumps if entry.launch),
         boundaries=tuple(entry.boundaries for entry in dumps if entry.boundaries),
         log=next((entry.log for entry in dumps if entry.log), failed.log if failed else None),
-        latency=_existing(place, series, names.ROBUST_STATS),
-        kernels=_existing(place, series, names.KERNELS_CSV),
+        latency=existing(names.ROBUST_STATS),
+        kernels=existing(names.KERNELS_CSV),
         kernels_at_load=dict(evidence.kernels_at_load) if evidence else {},
         kernels_note=evidence.kernels_note if evidence else None,
-        samples=_existing(place, series, names.SAMPLES),
+        samples=existing(names.SAMPLES),
         xnntrace_log=evidence.log if evidence and experiment.mode == "xnntrace" else None,
         outputs=evidence.outputs if evidence else (),
-        features_present=shown.features_present if shown else (),
-        features_masked=shown.features_masked if shown else (),
-        features_verified=shown.features_verified if shown else None,
-        features_note=shown.features_note if shown else None,
+        features_present=process.features_present if process else (),
+        features_masked=process.features_masked if process else (),
+        features_verified=process.features_verified if process else None,
+        features_note=process.features_note if process else None,
     )
-
-
-def _existing(place: names.RunFiles, series: Series, ending: str) -> str | None:
-    path = place.of_series(series, ending)
-    return place.relative(path) if path.is_file() else None

@@ -13,12 +13,13 @@ import time
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
-from model_profiling.config.names import GAUGE_CSV, LAUNCHES, RUNNER_JSON, SAMPLES, XNNTRACE_LOG, RunFiles
-from model_profiling.config.reading import ProfileConfig, pairs
+from model_profiling.config.names import LAUNCHES, RUNNER_JSON, SAMPLES, XNNTRACE_LOG, RunFiles
+from model_profiling.config.reading import pairs
 from model_profiling.config.remarks import Diagnostic
 from model_profiling.config.series import Pair, Series
+from model_profiling.config.settings import ProfileConfig
 from model_profiling.core import files
 from model_profiling.core.errors import InputError, ProfilingError, RunError, system_reason
 from model_profiling.core.formatting import duration
@@ -29,14 +30,10 @@ from model_profiling.runs.feeding import Feed
 from model_profiling.runs.journal import TIMED, Entry, Journal, Step, moment
 from model_profiling.runs.manifest import Between, Ended, Manifest, State
 from model_profiling.runs.manifest_head import schedule_facts, with_results
-from model_profiling.runs.schedule import Schedule, emulated_seconds
+from model_profiling.runs.schedule import Order, emulated_seconds
 from model_profiling.targets import Job, MachineFacts, Outcome, Target
 
 _TEMPERATURE_POLL_S = 2.0
-
-
-class PutAside(Exception):
-    """Raised when measuring stops without an error, to be continued later or elsewhere."""
 
 
 @contextlib.contextmanager
@@ -49,26 +46,12 @@ def scratch_folder(place: RunFiles) -> Iterator[Path]:
     except OSError as problem:
         reason = system_reason(problem)
         raise InputError(
-            f"cannot write {place.work}: {reason}", "free some space, then continue with --resume"
+            f"cannot write {place.work}: {reason}", "free some space, then start it again to go on"
         ) from problem
     try:
         yield scratch
     finally:
         shutil.rmtree(scratch, ignore_errors=True)
-
-
-PieceKind = Literal["evidence", "launch", "energy", "sampling"]
-"""A round of separate processes is a launch, too."""
-
-
-@dataclass(frozen=True, slots=True)
-class Piece:
-    """One unit of measuring; all its results are in the run directory."""
-
-    kind: PieceKind
-    what: str
-    """The series, or the number of the launch."""
-    seconds: float = 0.0
 
 
 @dataclass(slots=True, eq=False)
@@ -81,10 +64,10 @@ class Measuring:
     journal: Journal
     session: int
     progress: Progress
-    schedule: Schedule
+    order: Order
     """What this session measures."""
     manifest: Manifest
-    whole: Schedule
+    whole: Order
     """What all sessions together measure."""
     warnings: list[Diagnostic] = field(default_factory=list)
     ended: Ended | None = None
@@ -100,14 +83,11 @@ class Measuring:
     def write(self, state: State, end: str = "running", reason: BaseException | None = None) -> None:
         """Write the manifest; `reason` is what ended the session early."""
         *past, session = self.manifest.sessions
-        known = reason if isinstance(reason, ProfilingError) else None
-        session = replace(
-            session,
-            end=end,
-            ended=None if end == "running" else moment(),
-            problem=(known.problem if known else str(reason or "")) or None,
-            fix=(known.fix or None) if known else None,
-        )
+        session = replace(session, end=end, ended=None if end == "running" else moment())
+        if isinstance(reason, ProfilingError):
+            session = replace(session, problem=reason.problem, fix=reason.fix or None)
+        elif reason is not None:
+            session = replace(session, problem=str(reason) or None)
         manifest = replace(
             self.manifest,
             machine=replace(self.manifest.machine, between=tuple(self.between)),
@@ -119,25 +99,16 @@ class Measuring:
         self.manifest = with_results(manifest, self.config, self.journal, self.place)
         write_record(self.place.manifest, self.manifest)
 
-    def interrupted(self, reason: BaseException) -> None:
-        """Record what ended the session early, and what to do about it."""
-        end = "put aside" if isinstance(reason, PutAside) else type(reason).__name__
-        self.write("interrupted", end, reason)
-
-    def gather_evidence(self) -> Iterator[Piece]:
+    def gather_evidence(self) -> None:
         """Run the processes that show kernels and outputs; they are never timed."""
-        steps = self.evidence_left
+        steps = self.missing(self.order.evidence)
         if steps:
             self.progress.stage(self._gathering(len(steps)))
         for number, step in enumerate(steps):
             self.progress.advance(number, len(steps), str(step.series))
             self.do(step)
+            self.write("running")
             self.progress.advance(number + 1, len(steps))
-            yield Piece("evidence", str(step.series))
-
-    @property
-    def evidence_left(self) -> list[Step]:
-        return self.missing(self.schedule.evidence)
 
     def missing(self, steps: Iterable[Step]) -> list[Step]:
         """Return the steps still to do; a failed step is tried again by the next session, not by this one."""
@@ -147,20 +118,15 @@ class Measuring:
         """The stage's name. An emulator shows nothing while it computes, so it says how long it will take."""
         if self.target.timings_are_latency:
             return f"gathering evidence: {self.place.model_stem}"
-        seconds = processes * self.emulated_seconds
+        seconds = processes * emulated_seconds(self.config.model, self.config.method, self.feed.lengths)
         about = f"about {duration(seconds)}" if seconds else "time unknown: its operators cannot be read"
         return f"emulating {self.place.model_stem} ({about})"
 
-    @property
-    def emulated_seconds(self) -> float:
-        """An estimate of one inference under emulation."""
-        return emulated_seconds(self.config.model, self.config.method, self.feed.lengths)
-
     def steps_of(self, round_number: int) -> tuple[Step, ...]:
         """Return the steps of a round, without experiments that failed."""
-        if round_number >= len(self.schedule.rounds):
+        if round_number >= len(self.order.rounds):
             return ()
-        return tuple(step for step in self.schedule.rounds[round_number] if step.series not in self.failed)
+        return tuple(step for step in self.order.rounds[round_number] if step.series not in self.failed)
 
     @property
     def pairs(self) -> tuple[Pair, ...]:
@@ -188,22 +154,17 @@ class Measuring:
                 # A crash must not cost others their results; without evidence, timings still count.
                 if step.kind in TIMED:
                     self.failed.add(step.series)
-                entry = self._failure(blank, problem, scratch)
+                log, kept = scratch / "process.log", self.place.of_series(step.series, "_failed.log")
+                log_name = self._move(log, kept) if log.exists() else None
+                entry = replace(blank, state="failed", problem=problem.problem, fix=problem.fix, log=log_name)
         self.journal.append(replace(entry, seconds=round(time.monotonic() - began, 4)))
 
-    def look_at(self, device: MachineFacts, round_number: int) -> None:
+    def look_at(self, phone: MachineFacts, round_number: int) -> None:
         """Record what changes on a phone while it is measured."""
-        if device.device is not None:
-            state = device.device
+        if state := phone.device:
+            thermal, battery = state.thermal_status, state.battery
             self.between.append(
-                Between(
-                    round_number,
-                    moment(),
-                    device.temperature_c,
-                    state.thermal_status,
-                    state.battery,
-                    device.clusters,
-                )
+                Between(round_number, moment(), phone.temperature_c, thermal, battery, phone.clusters)
             )
 
     def blank(self, step: Step, temperature: float | None) -> Entry:
@@ -255,13 +216,15 @@ class Measuring:
         """Return the CPUs that a config means; clusters are looked up once."""
         if any(isinstance(cpu, str) for cpu in wanted) and self._clusters is None:
             self._clusters = self.target.facts().clusters
-        found: list[int] = []
+        cpus: list[int] = []
         for cpu in wanted:
-            if isinstance(cpu, int):
-                found.append(cpu)
-            else:
-                found += cpus_of_cluster(self._clusters or (), cpu, self.target.name)
-        return tuple(dict.fromkeys(found))
+            own = (
+                [cpu]
+                if isinstance(cpu, int)
+                else cpus_of_cluster(self._clusters or (), cpu, self.target.name)
+            )
+            cpus += own
+        return tuple(dict.fromkeys(cpus))
 
     def keep(self, blank: Entry, outcome: Outcome) -> Entry:
         """Move the process's files to their final names; latencies are stored only in the journal."""
@@ -275,10 +238,11 @@ class Measuring:
             seen = "this executor_runner reports execution times only in its dump"
             self.warn(Diagnostic(step.series, "tracer_on", seen, "they were measured with the tracer on"))
         if outcome.etdump is not None:
-            entry = self._keep_dump(entry, outcome.etdump, outcome.boundaries)
-        if outcome.gauge is not None and entry.energy is not None:
-            kept = self._move(outcome.gauge, place.of_series(step.series, GAUGE_CSV))
-            entry = replace(entry, energy=replace(entry.energy, file=kept))
+            entry = replace(entry, etdump=self._move(outcome.etdump, place.dump(step.series, step.round)))
+            boundaries = place.boundaries(step.series, step.round)
+            boundaries.unlink(missing_ok=True)  # of an earlier dump, if the step is repeated
+            if outcome.boundaries is not None:
+                entry = replace(entry, boundaries=self._move(outcome.boundaries, boundaries))
         if outcome.told is not None and step.kind in TIMED:
             written = place.told_of_process(step.series, step.kind, step.round)
             entry = replace(entry, told=self._move(outcome.told, written))
@@ -309,15 +273,6 @@ class Measuring:
             if self.place.relative(path) not in told:
                 path.unlink()
 
-    def _keep_dump(self, entry: Entry, dump: Path, boundaries: Path | None) -> Entry:
-        step, place = entry.step, self.place
-        # A repeated step must not keep the boundaries of its earlier dump.
-        place.boundaries(step.series, step.round).unlink(missing_ok=True)
-        entry = replace(entry, etdump=self._move(dump, place.dump(step.series, step.round)))
-        if boundaries is None:
-            return entry
-        return replace(entry, boundaries=self._move(boundaries, place.boundaries(step.series, step.round)))
-
     def _log_name(self, step: Step) -> str | None:
         """One log beside each dump and one for the evidence; logs of later rounds say nothing new."""
         if step.kind == "evidence":
@@ -325,17 +280,6 @@ class Measuring:
                 return XNNTRACE_LOG
             return "_evidence.log" if self.target.timings_are_latency else ".log"
         return ".log" if step.kind == "traced" and step.round == 0 else None
-
-    def _failure(self, blank: Entry, problem: RunError, scratch: Path) -> Entry:
-        log = scratch / "process.log"
-        kept = self.place.of_series(blank.series, "_failed.log")
-        return replace(
-            blank,
-            state="failed",
-            problem=problem.problem,
-            fix=problem.fix,
-            log=self._move(log, kept) if log.exists() else None,
-        )
 
     def _move(self, source: Path, name: Path) -> str:
         files.move(source, name)
@@ -385,7 +329,6 @@ _SAID_BY_TARGET = (
     "kernels_at_load",
     "kernels_note",
     "kernel_sizes",
-    "energy",
 )
 
 

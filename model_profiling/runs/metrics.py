@@ -12,8 +12,7 @@ from model_profiling.config.series import Pair, Series, first_of_each
 from model_profiling.core.errors import FormatError
 from model_profiling.core.records import JsonObject, read_record
 from model_profiling.core.safe_read import is_there
-from model_profiling.runner.machine import Energy
-from model_profiling.runs.times import Times, times_of_bool
+from model_profiling.runs.times import Times
 from model_profiling.runs.version_0 import is_metrics_0
 from model_profiling.statistics.latency import LatencySummary
 from model_profiling.statistics.measure import Measure
@@ -70,8 +69,6 @@ class Latency:
     load_ms: float | None = None
     first_inference_ms: float | None = None
     peak_memory_bytes: int | None = None
-    energy: Energy | None = None
-    """Per inference, from a phone's fuel gauge."""
 
     @property
     def series(self) -> Series:
@@ -151,19 +148,19 @@ class Metrics:
 
     @cached_property
     def _by_series(self) -> dict[Series, Latency]:
-        return first_of_each((found.series, found) for found in self.latencies)
+        return first_of_each((latency.series, latency) for latency in self.latencies)
 
 
 def read_metrics(path: Path) -> Metrics | None:
     if not is_there(path):
         return None
-    metrics = read_record(Metrics, path, COMPUTE_AGAIN, _upgrade)
+    metrics = read_record(Metrics, path, COMPUTE_AGAIN, _without_times_of_0)
     for latency in metrics.latencies:
         _check_times(path, latency)
-    for found in metrics.comparisons:
-        said = found.speedup
-        if any(number is not None and not number > 0 for number in (said.ratio, said.low, said.high)):
-            raise FormatError(f"{path}: the speedup of {found.label!r} is not above 0", COMPUTE_AGAIN)
+    for pair in metrics.comparisons:
+        numbers = pair.speedup.ratio, pair.speedup.low, pair.speedup.high
+        if any(number is not None and not number > 0 for number in numbers):
+            raise FormatError(f"{path}: the speedup of {pair.label!r} is not above 0", COMPUTE_AGAIN)
     return metrics
 
 
@@ -180,30 +177,6 @@ def _check_times(path: Path, latency: Latency) -> None:
             raise FormatError(f"{path}: {latency.series} has impossible latencies", COMPUTE_AGAIN)
 
 
-def _upgrade(content: JsonObject) -> JsonObject:
-    """Convert older metrics to the current form. In 0.1.0 an entry's figures stood beside its names. Version
-    0 holds traced times of an unknown machine, so none is a latency."""
-    if is_metrics_0(content):
-        return {"schema_version": 2}
-    if content.get("schema_version") != 1:
-        return content
-    return {
-        **content,
-        "schema_version": 2,
-        "times": times_of_bool(content.get("timings_are_latency", "unknown")),
-        "comparisons": _nested(content.get("comparisons"), "speedup", "verdict"),
-        "parity": _nested(content.get("parity"), "parity", "verdict"),
-        "stability": _nested(content.get("stability"), "series", "experiment"),
-    }
-
-
-def _nested(entries: object, key: str, mark: str) -> object:
-    """Copy each entry into itself under `key` if `mark` shows that it holds that data."""
-    if not isinstance(entries, list):
-        return entries or ()
-    return [
-        {**entry, key: {"outputs": (), **entry} if entry.get(mark) not in (None, "unknown") else None}
-        if isinstance(entry, dict)
-        else entry
-        for entry in entries
-    ]
+def _without_times_of_0(content: JsonObject) -> JsonObject:
+    """The earlier kit kept traced times of an unknown machine, so none is a latency."""
+    return {"schema_version": 2} if is_metrics_0(content) else content

@@ -8,32 +8,31 @@ decides the same.
 from __future__ import annotations
 
 import contextlib
-import math
 import random
 import secrets
 import time
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
-from itertools import combinations, count
+from itertools import combinations
 from pathlib import Path
 
 from model_profiling.config.names import FAILED_LAUNCH, variant_of, with_method
 from model_profiling.config.remarks import Diagnostic
 from model_profiling.config.series import Series
-from model_profiling.config.settings import Schedule as ScheduleSettings
+from model_profiling.config.settings import USUAL_ROUNDS, Schedule
 from model_profiling.core import files
 from model_profiling.core.errors import RunError
 from model_profiling.core.formatting import listing
 from model_profiling.runs.comparability import CLOCK_STEP_MS, shared_launches
 from model_profiling.runs.journal import Step, seconds_of
 from model_profiling.runs.manifest import Ended
-from model_profiling.runs.measuring import Measuring, Piece, scratch_folder
+from model_profiling.runs.measuring import Measuring, scratch_folder
 from model_profiling.runs.schedule import TRIAL, Pace, launch_of, plan, plan_kept, with_turns
 from model_profiling.statistics.lockstep import TurnPlan
 from model_profiling.statistics.measure import Rule
 from model_profiling.statistics.speedup import PRECISION, as_launches, precise_enough
+from model_profiling.targets import Target
 from model_profiling.targets.command import LOG
-from model_profiling.targets.protocol import LockstepTarget, MeteredTarget
 
 _INTERRUPTED_LOOK = 2
 """Launches after which measuring ends if nothing can be compared because of other programs."""
@@ -41,15 +40,6 @@ _ATTEMPTS = 2
 """A launch that was ended from outside is worth another try; one that fails twice will fail again."""
 _Asked = tuple[Measuring, Step]
 _Side = tuple[Measuring, Series]
-
-
-@dataclass(frozen=True, slots=True)
-class RemainingRounds:
-    """The rounds or launches still to come, and the seconds they take at most."""
-
-    least: int = 0
-    most: int = 0
-    seconds: float = 0.0
 
 
 @dataclass(slots=True)
@@ -60,95 +50,53 @@ class Rounds:
     _paces: dict[object, Pace] = field(default_factory=dict)
     _fit: dict[object, str | None] = field(default_factory=dict)
     """Why programs cannot take turns; asked once, because free memory changes all the time."""
-    _taking_turns: bool = True
-    _begun: bool = False
-    _number: int = 0
-    over: bool = False
+    _in_turns: bool = True
 
-    def measure(self) -> Iterator[Piece]:
+    def measure(self) -> None:
         """Measure what is missing, one round or launch at a time, and record in each run why it ended."""
         if not any(run.steps_of(0) for run in self.runs):
-            self.over = True
             return
-        self._go_on_as_before()
+        # A continued run goes on as it began: if it could not take turns then, it will not now.
+        measured = [entry for run in self.runs for entry in run.timed_entries]
+        self._in_turns = not measured or any(entry.launch for entry in measured)
         self._begin()
-        self._decide()
-        while not self.over:
-            in_turns, number = self._in_turns, self._number
-            missing = not self._done(number)
-            if missing:
+        number = 0
+        while (ended := self._enough(number)) is None:
+            in_turns = self._in_turns
+            if not self._done(number):
                 self._measure_round(number)
                 self._look(number)
+                for run in self.runs:
+                    run.write("running")
             self._show(number + 1)
             # Never mix rounds and launches: if programs cannot take turns any more, start again at round 0.
-            self._number = number + 1 if in_turns == self._in_turns else 0
-            self._decide()
-            if missing:
-                yield Piece("launch", f"{'launch' if in_turns else 'round'} {number + 1}")
-
-    def _go_on_as_before(self) -> None:
-        """A continued run goes on as it began: if it could not take turns then, it will not now."""
-        measured = [entry for run in self.runs for entry in run.timed_entries]
-        self._taking_turns = not measured or any(entry.launch for entry in measured)
-
-    def _decide(self) -> None:
-        self._begun = True
-        if ended := self._enough(self._number):
-            self.over = True
-            for run in self.runs:
-                run.ended = ended
+            number = number + 1 if in_turns == self._in_turns else 0
+        for run in self.runs:
+            run.ended = ended
 
     def _enough(self, rounds: int) -> Ended | None:
         """Return why measuring ends now, if it does. A round that was begun is always finished."""
         begun = max(run.rounds_begun for run in self.runs)
         return self._have_ended(rounds) if rounds >= begun else None
 
-    def left(self) -> RemainingRounds:
-        """Estimate what is still to come from the rounds so far; before the first, use the time limit."""
-        if self.over or not any(run.steps_of(0) for run in self.runs):
-            return RemainingRounds()
-        done = self._number
-        if not self._begun:
-            self._go_on_as_before()
-            done = next(number for number in count() if not self._steps(number) or not self._done(number))
-            if self._enough(done):
-                return RemainingRounds()
-        settings = self._settings
-        whole = settings.most_rounds if self._in_turns else self._most_alone
-        least = max(1, min(settings.min_rounds, whole) - done)
-        most = max(least, whole - done)
-        each = self._spent / done if done else 0.0
-        if (limit := self._limit) is None:
-            return RemainingRounds(least, most, most * each)
-        if not done:
-            return RemainingRounds(least, most, limit)
-        # The last round begins within the limit and ends after it.
-        fitting = max(least, math.ceil(max(0.0, limit - self._spent) / each)) if each else most
-        return RemainingRounds(least, min(most, fitting), min(most, fitting) * each)
+    @property
+    def _settings(self) -> Schedule:
+        return self.runs[0].config.schedule
+
+    @property
+    def _most(self) -> int:
+        """The most launches, or the number of rounds if every process runs alone."""
+        return self._settings.most_rounds if self._in_turns else self._settings.rounds or USUAL_ROUNDS
 
     @property
     def _limit(self) -> float | None:
         """The seconds after which no further round begins."""
-        settings = self._settings
-        return settings.time_limit_s if self._in_turns or settings.budget_s is not None else None
-
-    @property
-    def _settings(self) -> ScheduleSettings:
-        return self.runs[0].config.schedule
-
-    @property
-    def _in_turns(self) -> bool:
-        return self._settings.in_lockstep and self._taking_turns
+        return self._settings.time_limit_s if self._in_turns else self._settings.budget_s
 
     @property
     def _spent(self) -> float:
         """Seconds of measuring, the minimum over runs: one may have been measured alone before."""
         return min(seconds_of(run.timed_entries) for run in self.runs)
-
-    @property
-    def _most_alone(self) -> int:
-        """The number of rounds if every process runs alone."""
-        return self._settings.model_copy(update={"mode": "rounds"}).most_rounds
 
     def _begin(self) -> None:
         first = self.runs[0]
@@ -165,11 +113,10 @@ class Rounds:
 
     def _show(self, rounds: int) -> None:
         first, settings = self.runs[0], self._settings
-        limit = settings.time_limit_s
-        if limit is None or not self._in_turns:
-            first.progress.advance(rounds, max(rounds, self._most_alone), f"round {rounds}")
+        if not self._in_turns:
+            first.progress.advance(rounds, max(rounds, self._most), f"round {rounds}")
             return
-        spent = round(self._spent)
+        spent, limit = round(self._spent), settings.time_limit_s
         if spent <= limit:
             first.progress.advance(spent, round(limit), f"launch {rounds}, {spent} of {limit:g} s")
         else:
@@ -193,7 +140,7 @@ class Rounds:
         """Return the steps of a round in the drawn order, shuffled across runs."""
         steps = [(run, step) for run in self.runs for step in run.steps_of(number)]
         if len(self.runs) > 1:
-            random.Random(f"{self.runs[0].schedule.seed}/{number}").shuffle(steps)
+            random.Random(f"{self.runs[0].order.seed}/{number}").shuffle(steps)
         return steps
 
     def _measure_round(self, number: int) -> None:
@@ -213,15 +160,15 @@ class Rounds:
                 self._measure_round(number)
             return
         for (run, step), reason in sorted(alone.items(), key=lambda found: found[0][1].key):
-            seen = f"measured in rounds, not in lockstep: {reason}"
+            seen = f"measured alone, one process after another, not in turns: {reason}"
             run.warn(Diagnostic(step.series, "no_lockstep", seen))
         # If each program runs alone, taking turns is what failed, and it would fail again.
         if any(_kits_own(*each) for each in alone) or len(alone) == len(steps):
-            self._taking_turns = False
+            self._in_turns = False
 
     def _look(self, number: int) -> None:
         target = self.runs[0].target
-        if isinstance(target, MeteredTarget):  # other targets tell nothing that a launch does not
+        if target.platform == "android":  # other targets tell nothing that a launch does not
             facts = target.facts()
             for run in self.runs:
                 run.look_at(facts, number)
@@ -230,8 +177,6 @@ class Rounds:
         """Measure a group in one launch; return why that was impossible, or None."""
         first, step = group[0]
         target = first.target
-        if not isinstance(target, LockstepTarget):
-            return f"target {target.name} starts one program at a time"
         programs = _programs(group)
         if programs not in self._fit:
             jobs = [run.job(step) for run, step in group]
@@ -247,14 +192,14 @@ class Rounds:
                 return None
         return reason
 
-    def _launch(self, target: LockstepTarget, turns: TurnPlan, group: Sequence[_Asked], number: int) -> None:
+    def _launch(self, target: Target, turns: TurnPlan, group: Sequence[_Asked], number: int) -> None:
         first, step = group[0]
         temperature = first.rest()
         blanks = [run.blank(step, temperature) for run, step in group]
         began = time.monotonic()
         with _scratch(first) as scratch:
             jobs = [run.job(step) for run, step in group]
-            seed = f"{first.schedule.seed}/{number}/{step.kind}"
+            seed = f"{first.order.seed}/{number}/{step.kind}"
             launch = launch_of(jobs, turns, seed, self._settings.timeout_s)
             outcome = target.execute_lockstep(launch, scratch, "process")
             name = secrets.token_hex(8)
@@ -277,7 +222,7 @@ class Rounds:
             if own:
                 run.journal.append(*own)
 
-    def _planned(self, target: LockstepTarget, group: Sequence[_Asked]) -> TurnPlan:
+    def _planned(self, target: Target, group: Sequence[_Asked]) -> TurnPlan:
         """Return the turns and cycles for a group: as before, or from a trial launch that is not kept."""
         first, step = group[0]
         if kept := plan_kept(first.journal, step.series, step.kind):
@@ -288,16 +233,16 @@ class Rounds:
         pace = self._paces[programs]
         runs = max(run.config.experiment(step.series.experiment).runs for run, step in group)
         traced = runs if step.kind == "traced" else None
-        groups = [found for found in _groups(self._steps(step.round)) if found[0][1].kind == step.kind]
-        limit = (self._settings.time_limit_s or 0.0) / len(groups)
+        groups = [each for each in _groups(self._steps(step.round)) if each[0][1].kind == step.kind]
+        limit = self._settings.time_limit_s / len(groups)
         return plan(pace, len(group), limit, self._settings.rounds, traced)
 
-    def _try(self, target: LockstepTarget, group: Sequence[_Asked]) -> Pace:
+    def _try(self, target: Target, group: Sequence[_Asked]) -> Pace:
         first, _ = group[0]
         jobs = [replace(run.job(step), etdump=False) for run, step in group]
         began = time.monotonic()
         with _scratch(first) as scratch:
-            launch = launch_of(jobs, TRIAL, f"{first.schedule.seed}/trial", self._settings.timeout_s)
+            launch = launch_of(jobs, TRIAL, f"{first.order.seed}/trial", self._settings.timeout_s)
             outcome = target.execute_lockstep(launch, scratch, "process")
         return Pace.of(outcome, time.monotonic() - began)
 
@@ -326,7 +271,7 @@ class Rounds:
     def _have_ended(self, rounds: int) -> Ended | None:
         """Return why measuring ends after this many rounds, if it does."""
         settings = self._settings
-        if rounds >= (settings.most_rounds if self._in_turns else self._most_alone):
+        if rounds >= self._most:
             return "rounds"
         if self._in_turns and rounds >= _INTERRUPTED_LOOK and self._interrupted:
             return "busy"

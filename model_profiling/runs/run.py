@@ -18,13 +18,11 @@ from model_profiling.config.series import (
     Series,
     Switch,
     first_of_each,
-    make_pair,
     natural_pairs,
     switch_in_name,
 )
 from model_profiling.core.errors import InputError
 from model_profiling.core.formatting import plural
-from model_profiling.core.records import JsonObject
 from model_profiling.core.safe_read import check_regular, is_there
 from model_profiling.runs.comparability import Origin, differ_in_sme2_alone, why_not_comparable
 from model_profiling.runs.evidence import Evidence, read_evidence
@@ -89,12 +87,15 @@ class Run:
         """The run directory that contains the dumps, if they were named one by one; otherwise this run."""
 
     @classmethod
-    def open(cls, path: Path, *, times: Times | None = None, called: str = "") -> Run:
-        """Open the run in `path`; `times` is the user's word on dumps whose times are otherwise unknown."""
+    def open(
+        cls, path: Path, *, times: Times | None = None, called: str = "", manifest: Manifest | None = None
+    ) -> Run:
+        """Open the run in `path`; `times` is the user's word on dumps whose times are otherwise unknown,
+        `manifest` what its file is going to say."""
         if not path.is_dir():
             raise no_run(path)
         refuse_links_out(path)
-        manifest = read_manifest(path)
+        manifest = manifest or read_manifest(path)
         if manifest is None:
             _refuse_other_runs(path)
             manifest = read_summary_0(path)
@@ -115,7 +116,7 @@ class Run:
         if manifest is None and metrics is None and not dumps:
             raise InputError(
                 f"{path} contains no run and no dumps",
-                ("use a folder written by sme2prof profile, run or a runner"),
+                "use a folder written by sme2prof profile, run or a runner",
             )
         return cls(path, manifest, metrics=metrics, dumps=dumps, warnings=(*missing, *remarks), called=called)
 
@@ -255,14 +256,14 @@ class Run:
     def origin(self, series: Series) -> Origin:
         """What `why_not_comparable` needs to know about a series."""
         result, manifest = self.whole.result(series), self.whole.manifest
-        before = manifest.part_of(series.experiment).machine.before if manifest else None
+        before = manifest.machine.before if manifest else None
         return Origin(
             name=str(series),
             times=self.times_of(series),
             threads=series.threads,
             cpu=before.cpu if before else "",
-            program=" ".join((manifest.model_sha256, *manifest.case)) if manifest else "",
-            method=manifest.method_run if manifest else "",
+            program=f"{manifest.model_sha256} {manifest.method} {manifest.fed}" if manifest else "",
+            method=manifest.method if manifest else "",
             fed=manifest.fed if manifest else "",
             tokens=manifest.tokens if manifest else None,
             position=manifest.position if manifest else None,
@@ -277,8 +278,8 @@ class Run:
         """The pairs to compare, each with the reason if it is not comparable."""
         if self.manifest and self.manifest.pairs is not None:
             return self.manifest.pairs
-        pairs = tuple(self._asked_pairs()) or natural_pairs(self._switches())
-        return tuple(self.decided(pair) for pair in pairs)
+        compared = tuple(each.pair for each in self.metrics.comparisons) if self.metrics else ()
+        return tuple(self.decided(pair) for pair in compared or natural_pairs(self._switches()))
 
     def decided(self, pair: Pair) -> Pair:
         """Return `pair` with the decision whether it is comparable."""
@@ -330,32 +331,6 @@ class Run:
             if result is None or result.mode == "timing":
                 yield series, None if sme2 is None else "on" if sme2 else "off"
 
-    def _asked_pairs(self) -> Iterator[Pair]:
-        """Yield the pairs that 0.1.0 stored, with their speedups or only in the config."""
-        if self.metrics:
-            yield from (comparison.pair for comparison in self.metrics.comparisons)
-            return
-        analysis = self.manifest.settings.get("analysis") if self.manifest else None
-        for asked in _objects(analysis.get("compare_pairs") if isinstance(analysis, dict) else None):
-            before, after = (self._asked_side(asked.get(side)) for side in ("baseline", "candidate"))
-            label = asked.get("label")
-            if before and after:
-                yield make_pair(before, after, label if isinstance(label, str) else None)
-
-    def _asked_side(self, side: object) -> Series | None:
-        if not isinstance(side, dict):
-            return None
-        experiment, threads = side.get("experiment"), side.get("threads")
-        fitting = self._by_experiment.get(experiment, ()) if isinstance(experiment, str) else ()
-        return next((series for series in fitting if threads in (None, series.threads)), None)
-
-    @cached_property
-    def _by_experiment(self) -> dict[str, list[Series]]:
-        found: dict[str, list[Series]] = {}
-        for series in self.series:
-            found.setdefault(series.experiment, []).append(series)
-        return found
-
 
 # If sources disagree, the first of these wins: the one that claims least.
 _SPOKEN = {"linux": "Linux", "mac": "macOS", "android": "Android"}
@@ -370,7 +345,7 @@ def _refuse_other_runs(folder: Path) -> None:
     if within and not holds_run(folder):
         raise InputError(
             f"{folder} is not a run; it contains {plural(len(within), 'run')}",
-            (f"choose one, such as {within[0]}"),
+            f"choose one, such as {within[0]}",
         )
 
 
@@ -408,7 +383,7 @@ def _listed(folder: Path, manifest: Manifest) -> tuple[list[Dump], list[Diagnost
                     result.etdump_turn_length,
                     result.sme2_left_on,
                     launches.get(name, ""),
-                    manifest.method_run,
+                    manifest.method,
                 )
             )
     return dumps, missing
@@ -449,10 +424,6 @@ def _bare(paths: Sequence[Path], folder: Path, stated: Times | None) -> tuple[li
         advice = "add --times hardware if they were measured on real hardware"
         remarks[Diagnostic(None, "unknown_machine", seen, advice)] = None
     return dumps, list(remarks)
-
-
-def _objects(value: object) -> list[JsonObject]:
-    return [entry for entry in value if isinstance(entry, dict)] if isinstance(value, list) else []
 
 
 def origin_of_file(path: Path) -> Origin:

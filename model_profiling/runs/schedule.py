@@ -14,31 +14,33 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from statistics import median
 
-from model_profiling.config.reading import ProfileConfig, series_of
 from model_profiling.config.series import Series
+from model_profiling.config.settings import ProfileConfig
 from model_profiling.core.errors import FormatError, InputError
 from model_profiling.program import GraphNode, Instruction, read_program
 from model_profiling.runs.comparability import CLOCK_STEP_MS
 from model_profiling.runs.journal import Entry, Journal, Kind, Step
 from model_profiling.statistics.lockstep import PLANNED_LAUNCHES, TurnPlan, plan_turns
 from model_profiling.statistics.speedup import EXACT_ROUNDS
-from model_profiling.targets.protocol import Job, LockstepJob, LockstepOutcome
+from model_profiling.targets.job import Job, LockstepJob, LockstepOutcome
 
 TRACED_ROUNDS = 6
 """Rounds with a traced process beside each untraced one: as many as an exact test needs."""
 
 
 @dataclass(frozen=True, slots=True)
-class Schedule:
+class Order:
+    """The steps of a run, in order."""
+
     evidence: tuple[Step, ...]
     rounds: tuple[tuple[Step, ...], ...]
     seed: int
 
 
-def make_schedule(
+def make_order(
     config: ProfileConfig, seed: int, *, latencies: bool, only: frozenset[str] = frozenset()
-) -> Schedule:
-    """Return the schedule of `config`; `only` keeps the named experiments, in an unchanged order. If times
+) -> Order:
+    """Return the order of `config`; `only` keeps the named experiments, in an unchanged order. If times
     are not latencies (`latencies` false), each series runs once: there is nothing to repeat."""
     names = [experiment.name for experiment in config.experiments]
     if unknown := sorted(only - set(names)):
@@ -48,13 +50,13 @@ def make_schedule(
         Step("evidence", series)
         for experiment in config.experiments
         if not latencies or experiment.runner is None or experiment.mode == "xnntrace"
-        for series in series_of(experiment)
+        for series in experiment.series
     ]
     timed = [
         series
         for experiment in config.experiments
         if latencies and experiment.mode == "timing"
-        for series in series_of(experiment)
+        for series in experiment.series
     ]
 
     def kept(steps: list[Step]) -> tuple[Step, ...]:
@@ -62,7 +64,7 @@ def make_schedule(
 
     count = config.schedule.most_rounds if timed else 0
     rounds = tuple(kept(_round(timed, number, seed)) for number in range(count))
-    return Schedule(kept(evidence), rounds if any(rounds) else (), seed)
+    return Order(kept(evidence), rounds if any(rounds) else (), seed)
 
 
 def _round(timed: list[Series], number: int, seed: int) -> list[Step]:

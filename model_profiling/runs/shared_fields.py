@@ -31,7 +31,6 @@ NOT_SHARED = "the reason is not shared"
 MODEL = "model"
 """What every model is called."""
 _NAME = re.compile(r"[\w.:<>\[\](),#$ +*-]{1,200}")
-_FILE = re.compile(r"[\w.+-]{1,100}(?::\d{1,9})?")
 _HEX = re.compile(r"[0-9a-f]{8,64}")
 _MOMENT = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(?:\.\d{1,6})?(?:Z|[+-]\d\d:?\d\d)?")
 _DEVICE = re.compile(r"[\w ().,@+-]{1,120}")
@@ -87,12 +86,6 @@ def _system(_: SharedFields, text: str, __: object) -> str:
     return ", ".join(f"{word} {number}" for word, number in _SYSTEM.findall(text))
 
 
-def _source(fields: SharedFields, text: str, _: object) -> str:
-    """`net.py` of a path and `net.py:22` of a line, if asked for; never a folder."""
-    name = re.split(r"[/\\]", text)[-1]
-    return name if fields.with_source and _FILE.fullmatch(name) else ""
-
-
 def _class(_: SharedFields, text: str, __: object) -> str:
     """A class of PyTorch in full; of others the name alone, because their modules are named after folders."""
     shown = text if text.startswith("torch.") else text.rpartition(".")[2]
@@ -127,7 +120,7 @@ _RULES: Mapping[str, Rule] = {
     **dict.fromkeys(
         (
             "Series.experiment", "Result.experiment", "Latency.experiment", "Entry.experiment",
-            "StandsFor.experiment", "StandsFor.names", "Part.experiments",
+            "StandsFor.experiment", "StandsFor.names", "Manifest.experiments",
         ),
         _experiment,
     ),
@@ -152,7 +145,6 @@ _RULES: Mapping[str, Rule] = {
     "OutputParity.dtype": _dtype,
     "Diagnostic.code": lambda _, text, __: text if text in KINDS else NOTE,
     "Diagnostic.seen": _remark,
-    "Energy.reason": _instead(NOT_SHARED),
     # the machine and versions
     "MachineFacts.cpu": _device,
     "MachineFacts.machine": _one_of(("aarch64", "arm64", "x86_64")),
@@ -195,7 +187,6 @@ _RULES: Mapping[str, Rule] = {
     "SourceRef.target": _name,
     "SourceRef.module_path": _name,
     "SourceRef.module_class": _class,
-    "SourceRef.file": _source,
     "SourceRef.dtype": _dtype,
     "SourceRef.call": _name,
     "Undelegated.operator": _name,
@@ -203,7 +194,6 @@ _RULES: Mapping[str, Rule] = {
     "Undelegated.module_class": _class,
     "Undelegated.reason": lambda _, __, left: _WHY_OUTSIDE[left.why],
     "Undelegated.call": _name,
-    "Undelegated.source": _source,
     "Undelegated.dtype": _dtype,
     "Undelegated.replacement": _instead("a change that the owner's report of this run names"),
     "ModelSource.dtype": _one_of(("fp32", "fp16", "int8", "int8-dynamic", "int4")),
@@ -233,7 +223,6 @@ _RULES: Mapping[str, Rule] = {
     "MatrixOperator.backend": _name,
     "MatrixOperator.why_not": lambda _, __, one: one.cause if _CAUSE.fullmatch(one.cause) else "",
     "MatrixOperator.module_path": _name,
-    "MatrixOperator.source": _source,
     "MatrixOperator.cause": _matching(_CAUSE),
     "MatrixOperator.precision": _name,
     "SampledFile.name": lambda fields, text, _: fields.number("file", text),
@@ -255,8 +244,7 @@ _KEYS: Mapping[str, Rule] = {
 class SharedFields:
     """What is shared of one run. The same name gets the same replacement in all its records."""
 
-    def __init__(self, *, with_source: bool = False) -> None:
-        self.with_source = with_source
+    def __init__(self) -> None:
         self.experiments: dict[str, str] = {}
         """By name: what an experiment is called in what is shared."""
         self._numbers: dict[tuple[str, str], str] = {}

@@ -59,6 +59,7 @@ def marked(text: str, is_arm: bool | None) -> str:
 
 
 TRACING_MODES = ("xnntrace", "trace")
+_NOT_LATENCIES = (Times.EMULATED.value, Times.TRACED.value)
 _HEAD_BYTES = 1 << 16
 """Enough for the first row of a CSV file."""
 
@@ -67,40 +68,28 @@ def times_of_mode(mode: str, target: Times) -> Times:
     return Times.TRACED if target is Times.HARDWARE and mode in TRACING_MODES else target
 
 
-def times_of_bool(are_latencies: object) -> object:
-    """Convert the bool of 0.1.0 to the current word; keep any other value, so that validation rejects it."""
-    words = {True: Times.HARDWARE.value, False: Times.EMULATED.value}
-    return words[are_latencies] if isinstance(are_latencies, bool) else are_latencies
-
-
 class EarlierFiles:
     """Files of earlier analyses, each read once however many dumps need it."""
 
     def __init__(self) -> None:
         self._emulated: dict[Path, bool] = {}
-        self._entries: dict[Path, dict[str, list[dict[str, object]]]] = {}
+        self._stated: dict[Path, dict[str, list[object]]] = {}
 
     def are_emulated(self, folder: Path) -> bool:
         if folder not in self._emulated:
-            metrics = _object(folder / names.METRICS)
-            said = (metrics.get("times"), metrics.get("timings_are_latency"))
-            self._emulated[folder] = any(one in (Times.EMULATED.value, False) for one in said)
+            self._emulated[folder] = _object(folder / names.METRICS).get("times") == Times.EMULATED.value
         return self._emulated[folder]
 
-    def entries(self, folder: Path, stem: str) -> list[dict[str, object]]:
-        if folder not in self._entries:
+    def stated(self, folder: Path, stem: str) -> list[object]:
+        """Return what the analysis in `folder` calls the times of the dumps with this stem."""
+        if folder not in self._stated:
             analysis = _object(folder / names.ANALYSIS)
-            dumps, series = _objects(analysis.get("per_etdump")), _objects(analysis.get("series"))
-            known = self._entries.setdefault(folder, {})
-            nothing: list[dict[str, object]] = [{}] * len(dumps)
-            for dump, of_series in zip(dumps, series + nothing, strict=False):
+            dumps, series = (_objects(analysis.get(key)) for key in ("per_etdump", "series"))
+            by_stem = self._stated.setdefault(folder, {})
+            for dump, of_series in zip(dumps, series, strict=False):
                 own = names.dump_stem(Path(str(dump.get("etdump"))).name)
-                stated = {**of_series, **dump}
-                marks: dict[str, object] = {
-                    key: stated[key] for key in ("times", "timings_are_latency") if key in stated
-                }
-                known.setdefault(own, []).append(marks)
-        return self._entries[folder].get(stem, [])
+                by_stem.setdefault(own, []).append(of_series.get("times"))
+        return self._stated[folder].get(stem, [])
 
 
 def times_without_manifest(path: Path, earlier: EarlierFiles | None = None) -> tuple[Times, str]:
@@ -116,8 +105,9 @@ def _marks(path: Path, earlier: EarlierFiles) -> Iterator[tuple[Times, str]]:
     for folder in folders:
         if earlier.are_emulated(folder):
             yield Times.EMULATED, names.METRICS
-        for entry in earlier.entries(folder, stem):
-            yield from _stated(entry, names.ANALYSIS)
+        for word in earlier.stated(folder, stem):
+            if word in _NOT_LATENCIES:
+                yield Times(word), names.ANALYSIS
     for folder in folders[:2]:
         written = folder / f"{stem}{names.STATS_CSV}"
         if is_regular(written):
@@ -126,21 +116,13 @@ def _marks(path: Path, earlier: EarlierFiles) -> Iterator[tuple[Times, str]]:
             row: dict[str, str] = {}
             with contextlib.suppress(FormatError):  # an unreadable file says nothing
                 row = next(read_table(head, written, "analyse it again")[1], {})
-            yield from _stated({**row}, written.name)
+            if (word := row.get("times")) in _NOT_LATENCIES:
+                yield Times(word), written.name
     for folder in folders:
         if re.match(r"emulated($|[-_])", folder.name):
             yield Times.EMULATED, f"the folder's name {folder.name}"
     if re.search(r"(^|_)emulated_", stem):
         yield Times.EMULATED, "its name"
-
-
-def _stated(entry: dict[str, object], place: str) -> Iterator[tuple[Times, str]]:
-    """Yield what an earlier analysis wrote; 0.1.0 only wrote whether times are latencies."""
-    said = entry.get("times")
-    if said in (Times.EMULATED.value, Times.TRACED.value):
-        yield Times(str(said)), place
-    elif entry.get("timings_are_latency") in (False, "False"):
-        yield Times.TRACED, place
 
 
 def _object(path: Path) -> dict[str, object]:

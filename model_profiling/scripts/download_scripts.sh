@@ -45,6 +45,6 @@ mkdir "$part/kit"
 tar -xzf "$part/kit.tar.gz" -C "$part/kit" --strip-components=1 2>/dev/null ||
   fail "$url is not a whole .tar.gz; try again"
 # The earlier kit has this file's neighbours, but not what they call.
-[ -f "$part/kit/model_profiling/cli/script.py" ] || fail "$url is not an archive of this kit; correct the address"
+[ -f "$part/kit/model_profiling/cli/main.py" ] || fail "$url is not an archive of this kit; correct the address"
 mv "$part/kit" "$dest"
 echo "The kit is in $dest. Next: cd $dest && bash model_profiling/scripts/setup_repo.sh"

@@ -1,7 +1,8 @@
 #!/usr/bin/env python3
-"""Writes a config: `python model_profiling/scripts/generate_config.py --model FILE.pte --output DIR_OR_FILE`.
+"""Write a config that compares SME2 on and off; on a terminal it asks for the model and the rest.
 
-Takes the options of `sme2prof config new`; on a terminal it asks for those that are missing.
+example:
+  python model_profiling/scripts/generate_config.py --model my_model.pte --output my_run.json
 """
 
 import sys
@@ -9,11 +10,11 @@ from pathlib import Path
 
 sys.path[:0] = map(str, [*Path(__file__).resolve().parents][2:3])  # the clone, if this file is in one
 try:
-    from model_profiling.cli.main import main
+    from model_profiling.compat.scripts import generate_config
 except ModuleNotFoundError as missing:
     cure = "run setup_repo.sh in a clone of the kit, and use its .venv/bin/python"
     sys.stderr.write(f"error: {Path(__file__).name} needs the Python module {missing.name}; {cure}\n")
     sys.exit(2)
 
 if __name__ == "__main__":
-    sys.exit(main(["config", "new", *sys.argv[1:]]))
+    sys.exit(generate_config(__doc__))

@@ -10,7 +10,7 @@ from pathlib import Path
 
 sys.path[:0] = map(str, [*Path(__file__).resolve().parents][2:3])  # the clone, if this file is in one
 try:
-    from model_profiling.cli.script import run_pipeline
+    from model_profiling.compat.scripts import run_pipeline
 except ModuleNotFoundError as missing:
     cure = "run setup_repo.sh in a clone of the kit, and use its .venv/bin/python"
     sys.stderr.write(f"error: {Path(__file__).name} needs the Python module {missing.name}; {cure}\n")

@@ -33,14 +33,14 @@ HELP
 
 lock=run
 from_source=no
-source_args=()
+source_args=(--from-source)
 while [ $# -gt 0 ]; do
   case $1 in
     --with-tests) lock="test"; shift ;;
     --from-source) from_source=yes; shift ;;
     --executorch-url) source_args+=(--url "${2:?error: --executorch-url needs a value}"); shift 2 ;;
     --executorch-ref) source_args+=(--ref "${2:?error: --executorch-ref needs a value}"); shift 2 ;;
-    --executorch-dir) source_args+=(--dest "${2:?error: --executorch-dir needs a value}"); shift 2 ;;
+    --executorch-dir) source_args+=(--from-source "${2:?error: --executorch-dir needs a value}"); shift 2 ;;
     --python) PYTHON=${2:?error: --python needs a program}; shift 2 ;;
     -h | --help) usage; exit 0 ;;
     *) echo "error: unknown option $1; see --help" >&2; exit 2 ;;
@@ -128,7 +128,7 @@ fi
 
 if [ "$from_source" = yes ]; then
   step "fetching ExecuTorch's source"
-  .venv/bin/python -m model_profiling.runner.source_build fetch ${source_args[@]+"${source_args[@]}"}
+  .venv/bin/python -m model_profiling.compat.source_build --fetch-only ${source_args[@]+"${source_args[@]}"}
 fi
 
 step "checking the result"

@@ -1,76 +1,21 @@
 #!/usr/bin/env python3
-"""Checks the setup: `python model_profiling/scripts/validate_setup.py [--verbose] [--json]`."""
+"""Check that this machine can profile; the same as `sme2prof doctor`.
 
-from __future__ import annotations
+examples:
+  python model_profiling/scripts/validate_setup.py --verbose
+  python model_profiling/scripts/validate_setup.py --prerequisites
+"""
 
-import argparse
-import json
 import sys
-from dataclasses import replace
 from pathlib import Path
 
 sys.path[:0] = map(str, [*Path(__file__).resolve().parents][2:3])  # the clone, if this file is in one
 try:
-    import model_profiling
-    from model_profiling.core.errors import ArgumentParser, Check, check_unless
-    from model_profiling.core.formatting import printable
-    from model_profiling.core.stdio import checked_output, end_like_ctrl_c
-    from model_profiling.doctor import examine, prerequisites
-    from model_profiling.doctor.checks import program_checks
+    from model_profiling.compat.validate_setup import validate_setup
 except ModuleNotFoundError as missing:
     cure = "run setup_repo.sh in a clone of the kit, and use its .venv/bin/python"
     sys.stderr.write(f"error: {Path(__file__).name} needs the Python module {missing.name}; {cure}\n")
     sys.exit(2)
 
-_SCRIPTS = (
-    *("analyze_results.py", "generate_combined_report.py", "generate_config.py", "generate_report.py"),
-    *("android_pipeline.py", "linux_pipeline.py", "mac_pipeline.py", "run_quick_test.py"),
-    *("validate_pipeline.py", "validate_results.py", "validate_setup.py"),
-    *("build_runners.sh", "check_prereqs.sh", "download_scripts.sh", "find_python.sh", "setup_repo.sh"),
-)
-
-
-@checked_output
-def main() -> int:
-    parser = ArgumentParser(description="Check that this machine can profile; the same as `sme2prof doctor`.")
-    parser.add_argument(
-        "--prerequisites", action="store_true", help="check only what is needed before installing"
-    )
-    parser.add_argument("--model", type=Path, help="also check that this .pte and its record are there")
-    parser.add_argument(
-        "--android-run", action="store_true", help="with --prerequisites: also check what phones need"
-    )
-    parser.add_argument(
-        "--verbose", action="store_true", help="also show what each optional item is for, and its fix"
-    )
-    parser.add_argument("--json", action="store_true", help="print the facts as JSON")
-    options = parser.parse_args()
-    end_like_ctrl_c()
-    try:
-        return _check(options)
-    except KeyboardInterrupt:
-        print("error: interrupted", file=sys.stderr)
-        return 130
-
-
-def _check(options: argparse.Namespace) -> int:
-    diagnosis = prerequisites(phones=options.android_run) if options.prerequisites else examine()
-    further = [_scripts()]
-    if options.model is not None:
-        further += program_checks(options.model)
-    diagnosis = replace(diagnosis, checks=(*diagnosis.checks, *further))
-    text = diagnosis.as_text(verbose=options.verbose)
-    print(printable(json.dumps(diagnosis.as_dict(), indent=2) if options.json else text))
-    return 0 if diagnosis.ok else 1
-
-
-def _scripts() -> Check:
-    """The scripts of the documents; a partial copy of the kit may lack some."""
-    folder = Path(model_profiling.__file__).parent / "scripts"
-    missing = [f"{name} is missing" for name in _SCRIPTS if not (folder / name).is_file()]
-    cure = "git checkout model_profiling/scripts, or get the kit again with download_scripts.sh"
-    return check_unless(missing, "scripts", f"all {len(_SCRIPTS)} in {folder}", cure)
-
-
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(validate_setup(__doc__))

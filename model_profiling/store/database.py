@@ -8,11 +8,13 @@ from __future__ import annotations
 
 import contextlib
 import functools
+import itertools
 import os
 import sqlite3
+import sys
 import time
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterator
+from collections.abc import Generator, Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -32,6 +34,8 @@ VARIABLE = "SME2PROF_STORE"
 DEFAULT = "sme2prof.db"
 BUSY_S = 30.0
 """How long to wait for another process that writes."""
+_AT_ONCE = 500
+"""Rows that a server sends in one step."""
 _SERVER = "postgresql://"
 
 
@@ -45,19 +49,20 @@ class Limits:
     memory: int = 1 << 30
     """Bytes of the answer; for SQLite also of everything that SQLite holds in this process."""
 
+    @property
+    def read(self) -> int:
+        """How many rows to read: one more, to see whether there are more."""
+        return sys.maxsize if self.rows is None else self.rows + 1
 
-Fetch = Callable[[int], list[tuple[Any, ...]]]
-"""Returns the next rows of an answer, at most so many."""
+
+Found = tuple[list[str], Iterable[tuple[Any, ...]]]
+"""The names of an answer's columns, and its rows, to be read one by one."""
 
 
 class Database(ABC):
     address: str
     """As it may be shown."""
     dialect: str
-
-    @abstractmethod
-    def check_place(self, *, make: bool) -> None:
-        """Refuse an address where no store is, or with `make` can be."""
 
     @abstractmethod
     def make_engine(self, *, write: bool) -> Engine: ...
@@ -71,8 +76,8 @@ class Database(ABC):
         return self.make_engine(write=True)
 
     @abstractmethod
-    def ask(self, sql: str, limits: Limits) -> contextlib.AbstractContextManager[tuple[list[str], Fetch]]:
-        """Run a query that somebody else wrote; yield the names of its columns and a function for rows."""
+    def ask(self, sql: str, limits: Limits) -> contextlib.AbstractContextManager[Found]:
+        """Run a query that somebody else wrote."""
 
     @abstractmethod
     def worded(self, problem: BaseException) -> ProfilingError | None:
@@ -96,24 +101,21 @@ class Database(ABC):
         except sa.exc.DBAPIError as problem:
             raise self.worded(problem.orig or problem) or problem from problem
 
-    def make(self) -> None:
-        """Create the tables and views, unless they are there."""
-        with self.writing() as connection:
-            if not sa.inspect(connection).has_table(VERSION.name):
+    def prepare(self, *, make: bool) -> None:
+        """Refuse what is not a store of this version; with `make`, create the tables and views first."""
+        with self.writing() if make else self.reading() as connection:
+            if make and not sa.inspect(connection).has_table(VERSION.name):
                 METADATA.create_all(connection)
                 for view in VIEWS.values():
                     connection.exec_driver_sql(f"CREATE VIEW {view.name} AS {view.sql(self.dialect)}")
                 connection.execute(VERSION.insert().values(version=SCHEMA_VERSION))
-
-    def check_version(self) -> None:
-        with self.reading() as connection:
             if not sa.inspect(connection).has_table(VERSION.name):
                 raise InputError(f"{self.address} is not a store", "name one that `sme2prof store add` made")
             version = connection.execute(sa.select(VERSION.c.version)).scalar_one()
-        if version > SCHEMA_VERSION:
+        if version != SCHEMA_VERSION:
             raise InputError(
-                f"{self.address} was made by a newer version of the kit",
-                "update this kit, or use another store",
+                f"{self.address} was made by another version of the kit",
+                "use that version, or another store",
             )
 
 
@@ -140,7 +142,7 @@ class SqliteFile(Database):
         self.path = path
         self.address = str(path)
 
-    def check_place(self, *, make: bool) -> None:
+    def prepare(self, *, make: bool) -> None:
         if self.path.is_dir():
             raise InputError(f"{self.path} is a folder", "name the file of a store")
         if make:
@@ -148,6 +150,7 @@ class SqliteFile(Database):
         elif not is_there(self.path):
             cure = f"create one: sme2prof store add RUN_DIR --store {self.path}"
             raise InputError(f"there is no store {self.path}", cure)
+        super().prepare(make=make)
 
     def make_engine(self, *, write: bool) -> Engine:
         engine = sa.create_engine(
@@ -173,13 +176,14 @@ class SqliteFile(Database):
         return _opened(address if is_there(wal) else f"{address}&immutable=1")
 
     @contextlib.contextmanager
-    def ask(self, sql: str, limits: Limits) -> Iterator[tuple[list[str], Fetch]]:
+    def ask(self, sql: str, limits: Limits) -> Iterator[Found]:
         until = time.monotonic() + limits.seconds
         try:
             with contextlib.closing(self._connect_read_only()) as connection:
                 _guard(connection, limits, until)
                 cursor = connection.execute(sql)
-                yield [column[0] for column in cursor.description or ()], cursor.fetchmany
+                names = [column[0] for column in cursor.description or ()]
+                yield names, itertools.islice(cursor, limits.read)
         except (sqlite3.Error, sqlite3.Warning, MemoryError) as problem:
             if "interrupted" in str(problem):
                 if time.monotonic() < until:
@@ -251,9 +255,6 @@ class PostgresServer(Database):
         self.address = shown.render_as_string(hide_password=True)
         self.driver = needed("psycopg", "store-server")
 
-    def check_place(self, *, make: bool) -> None:
-        """Connecting tells."""
-
     def make_engine(self, *, write: bool) -> Engine:
         engine = sa.create_engine(
             self.url,
@@ -267,8 +268,9 @@ class PostgresServer(Database):
         return engine
 
     @contextlib.contextmanager
-    def ask(self, sql: str, limits: Limits) -> Iterator[tuple[list[str], Fetch]]:
-        """A cursor on the server takes one SELECT, and nothing that writes."""
+    def ask(self, sql: str, limits: Limits) -> Iterator[Found]:
+        """A cursor on the server takes one SELECT, and nothing that writes. Rows come one by one, so that
+        only one of them, which PostgreSQL bounds at 1 GB, is held before its size is known."""
         until = time.monotonic() + limits.seconds
         try:
             with contextlib.closing(self.reader.raw_connection()) as pooled:
@@ -280,16 +282,21 @@ class PostgresServer(Database):
                     left = max(1, round(1000 * (until - time.monotonic())))
                     connection.execute(f"SET LOCAL statement_timeout = {left}")
 
-                limit_time()
-                with connection.cursor(name="answer") as cursor:
-                    cursor.execute(sql)
-
-                    def fetch(most: int) -> list[tuple[Any, ...]]:
+                def rows() -> Generator[tuple[Any, ...], None, None]:
+                    left = limits.read
+                    while left:
                         limit_time()
-                        rows: list[tuple[Any, ...]] = cursor.fetchmany(most)
-                        return rows
+                        step = reading.stream(f"FETCH {min(left, _AT_ONCE)} FROM answer")
+                        count = 0
+                        for count, row in enumerate(step, start=1):  # noqa: B007  counts them
+                            yield row
+                        left = left - count if count else 0
 
-                    yield [column.name for column in cursor.description or ()], fetch
+                limit_time()
+                with connection.cursor(name="answer") as cursor, connection.cursor() as reading:
+                    cursor.execute(sql)
+                    with contextlib.closing(rows()) as answer:
+                        yield [column.name for column in cursor.description or ()], answer
         except (self.driver.Error, sa.exc.DBAPIError) as error:
             problem = getattr(error, "orig", None) or error
             if isinstance(problem, self.driver.errors.QueryCanceled):
@@ -334,7 +341,7 @@ def too_slow(limits: Limits) -> InputError:
 def too_large(limits: Limits) -> InputError:
     return InputError(
         f"the query needs more than {limits.memory / (1 << 20):.0f} MB of memory",
-        "query fewer rows or columns, or raise the limit: sme2prof query --memory MB",
+        "query fewer rows or columns, or use the database's own tools",
     )
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -10,6 +11,7 @@ from model_profiling.core import process
 from model_profiling.core.errors import InputError, SetupError
 
 _LONGEST = 200
+_TAG = re.compile(r"\w[\w.:/+-]{0,199}", re.ASCII)
 _GIT_S = 10.0
 _COMMITS = ("GITHUB_SHA", "CI_COMMIT_SHA", "BUILDKITE_COMMIT", "GIT_COMMIT")
 _BRANCHES = ("GITHUB_HEAD_REF", "GITHUB_REF_NAME", "CI_COMMIT_REF_NAME", "BUILDKITE_BRANCH", "GIT_BRANCH")
@@ -23,6 +25,7 @@ class Labels:
     commit: str | None = None
     branch: str | None = None
     dirty: bool | None = None
+    """Whether there were uncommitted changes; None if unknown."""
     tags: tuple[str, ...] = ()
     device: str | None = None
     """Names the machine instead of its CPU."""
@@ -40,9 +43,11 @@ class Labels:
 
 
 def check_tag(tag: str) -> str:
-    """Return `tag` if it is one word: it is typed on command lines, where `-` before it removes it."""
-    if not tag or tag.startswith("-") or len(tag) > _LONGEST or not tag.isprintable() or " " in tag:
-        raise InputError(f"{tag[:40]!r} is not a valid tag", "give one word that does not begin with '-'")
+    """Return `tag` if it is one word that can be typed on a command line and named in a JSON path."""
+    if not _TAG.fullmatch(tag):
+        raise InputError(
+            f"{tag[:40]!r} is not a valid tag", "give one word of letters, digits and . _ : / + -"
+        )
     return tag
 
 
@@ -50,48 +55,30 @@ def with_commit(labels: Labels, folder: Path | None = None) -> Labels:
     """Return `labels` with the commit and branch: as given, else from CI, else from git in `folder`."""
     if labels.commit is not None:
         return replace(labels, branch=labels.branch or "")
-    commit, branch = _first_set(_COMMITS), _first_set(_BRANCHES)
-    if commit:
-        return replace(labels, commit=commit, branch=labels.branch or branch)
+    if commit := _first_set(_COMMITS):
+        return replace(labels, commit=commit, branch=labels.branch or _first_set(_BRANCHES))
     here = folder or Path.cwd()
-    found = _git(here, "rev-parse", "HEAD")
-    if not found:
+    if not (commit := _git(here, "rev-parse", "HEAD")):
         return replace(labels, commit="", branch=labels.branch or "")
-    named = labels.branch or _git(here, "rev-parse", "--abbrev-ref", "HEAD")
-    dirty = _has_changes(here) if labels.dirty is None else labels.dirty
-    return replace(labels, commit=found, branch="" if named == "HEAD" else named, dirty=dirty)
+    branch = labels.branch or _git(here, "branch", "--show-current")
+    filters = _git(here, "config", "--show-scope", "--includes", "--name-only", "--get-regexp", "^filter[.]")
+    if any(line.startswith(("local", "worktree")) for line in filters.splitlines()):
+        return replace(labels, commit=commit, branch=branch)  # looking for changes would run them
+    changes = _git(here, "status", "--porcelain", "--untracked-files=no", "--ignore-submodules=all")
+    return replace(labels, commit=commit, branch=branch, dirty=bool(changes))
 
 
 def _first_set(variables: tuple[str, ...]) -> str:
-    found = next((value for name in variables if (value := os.environ.get(name, "").strip())), "")
-    return found[:_LONGEST] if found.isprintable() else ""
-
-
-# The folder may be one that somebody sent, with a git configuration that names programs: monitors of files,
-# ways to fetch, and filters, of which each has its own name.
-_ALONE = {"GIT_OPTIONAL_LOCKS": "0", "GIT_ALLOW_PROTOCOL": "none"}
-
-
-def _has_changes(folder: Path) -> bool | None:
-    """Whether tracked files differ from the commit; None if that would run programs which `folder` names."""
-    filters = _ask_git(
-        folder, "config", "--show-scope", "--includes", "--name-only", "--get-regexp", "^filter[.]"
-    )
-    if any(line.startswith(("local", "worktree")) for line in filters.splitlines()):
-        return None
-    words = ("status", "--porcelain", "--untracked-files=no", "--ignore-submodules=all")
-    return bool(_ask_git(folder, *words))
+    return next((value for name in variables if (value := os.environ.get(name, "").strip())), "")
 
 
 def _git(folder: Path, *words: str) -> str:
-    told = _ask_git(folder, *words).strip()[:_LONGEST]
-    return told if told.isprintable() else ""
-
-
-def _ask_git(folder: Path, *words: str) -> str:
+    """What git prints; empty if it fails. The folder may be one that somebody sent: programs that its
+    configuration names, to watch files and to fetch, are not run."""
     command = ("git", "-c", "core.fsmonitor=", "-C", str(folder), *words)
+    alone = {"GIT_OPTIONAL_LOCKS": "0", "GIT_ALLOW_PROTOCOL": "none"}
     try:
-        said = process.run(command, timeout=_GIT_S, env=_ALONE)
+        done = process.run(command, timeout=_GIT_S, env=alone)
     except SetupError:
         return ""
-    return said.stdout if said.ok else ""
+    return done.stdout.strip() if done.ok else ""

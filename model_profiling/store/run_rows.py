@@ -1,15 +1,13 @@
 """Turns a run directory into rows of the store's tables.
 
 `Times` decides: milliseconds are there only if times may be shown, latencies only if times are latencies.
-Operators come from the files of the run's analysis, because reading dumps takes a hundred times as long; if
-those are missing, or are of other dumps, the run is analysed now.
+Operators come from the files of the run's analysis; a run without it is refused.
 """
 
 from __future__ import annotations
 
 import hashlib
 import json
-import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime, timezone
@@ -18,12 +16,12 @@ from typing import Any
 
 from model_profiling.analysis.evidence import listed_kernels
 from model_profiling.analysis.kernels import kernel_named
-from model_profiling.analysis.run import analyse_run, pair_answer
+from model_profiling.analysis.run import pair_answer
 from model_profiling.config import names
 from model_profiling.config.remarks import warning_lines
 from model_profiling.config.series import Series
 from model_profiling.core import files
-from model_profiling.core.errors import FormatError
+from model_profiling.core.errors import FormatError, InputError
 from model_profiling.core.records import read_json_object
 from model_profiling.core.safe_read import inside, is_regular, is_there
 from model_profiling.facts import FactKind
@@ -35,11 +33,8 @@ from model_profiling.facts.runs import (
     KernelRow,
     MeasuredSeries,
 )
-from model_profiling.report.analysis_json import operator_facts
-from model_profiling.report.data import report_data
 from model_profiling.runs import Run
 from model_profiling.runs.comparability import device_of
-from model_profiling.runs.metrics import PairSpeedup
 from model_profiling.statistics.speedup import median_interval
 from model_profiling.store.labels import Labels
 from model_profiling.store.tables import TABLES, Table
@@ -48,7 +43,7 @@ Row = dict[str, Any]
 _ID_LETTERS = 32
 """Hex digits of SHA-256: 128 bits, which no two runs share by chance."""
 _UNKNOWN = "unknown"
-_FIX = "analyse the run again: sme2prof analyze RUN_DIR"
+_FIX = "analyse the run: sme2prof analyze RUN_DIR"
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,15 +87,16 @@ def _beginning(run: Run) -> list[object]:
         latencies = [inside(run.path, result.latency) for result in run.results if result.latency]
         return [sorted(files.sha256(path) for path in (*dumps, *filter(is_there, latencies)))]
     return [
-        manifest.model_sha256, manifest.model_stem, manifest.started, manifest.parts[0].schedule.seed,
+        manifest.model_sha256, manifest.model_stem, manifest.started, manifest.schedule.seed,
         device_of(manifest).name, manifest.target.platform, manifest.target.times.value,
     ]  # fmt: skip
 
 
 def rows_of_run(run: Run, identity: Identity, labels: Labels) -> dict[str, list[Row]]:
     """Return the rows of each table. An unreadable file is a FormatError or InputError that names it."""
-    operators, answers, warnings = _analysis_of(run)
+    operators, warnings = _analysis_of(run)
     experiments = [_experiment_row(run, series) for series in run.series]
+    answers = [pair_answer(run, pair, None) for pair in run.pairs]
     rows: dict[str, Iterable[Row]] = {
         "runs": [_run_row(run, identity, labels, warnings)],
         "experiments": experiments,
@@ -134,13 +130,10 @@ _KINDS = {
 
 def _checked(table: Table, row: Row) -> Row:
     """Return the columns of `table`; refuse values that a damaged file put there."""
-    checked = {}
+    checked = {name: row.get(name) for name, _ in _KINDS[table.name]}
     for name, kind in _KINDS[table.name]:
-        checked[name] = value = row.get(name)
-        odd = (
-            not math.isfinite(value) if isinstance(value, float) else isinstance(value, str) and "\0" in value
-        )
-        if odd or not (value is None or isinstance(value, kind)):
+        value = checked[name]
+        if value is not None and (not isinstance(value, kind) or (isinstance(value, str) and "\0" in value)):
             raise ValueError(f"{name} is {str(value)[:40]!r}")
     return checked
 
@@ -157,8 +150,7 @@ def _moment_of(text: str) -> datetime | None:
 
 def _run_row(run: Run, identity: Identity, labels: Labels, warnings: Sequence[str]) -> Row:
     manifest, device = run.manifest, device_of(run.manifest)
-    parts = manifest.parts if manifest else ()
-    before = next((part.machine.before for part in parts if part.machine.before), None)
+    before = manifest.machine.before if manifest else None
     model, dtype, backend = variant_of(run)
     row: Row = {
         "name": labels.name or f"{_program(run) or _UNKNOWN}/{labels.device or run.platform or _UNKNOWN}",
@@ -188,7 +180,7 @@ def _run_row(run: Run, identity: Identity, labels: Labels, warnings: Sequence[st
     if manifest is None:
         unknown = ("method", "inputs", "program_sha256", "executorch", "kit", "runner_build")
         return {**row, **dict.fromkeys(unknown, "")}
-    method, inputs = manifest.case
+    method, inputs = manifest.method, manifest.fed
     return {
         **row,
         "measured_at": _moment_of(manifest.started),
@@ -265,51 +257,37 @@ _Operators = list[tuple[Series, Sequence[Mapping[str, Any]]]]
 """The operators of each experiment, as in `analysis_summary.json`."""
 
 
-def _analysis_of(run: Run) -> tuple[_Operators, list[PairSpeedup], list[str]]:
-    """The operators, the answers to the run's comparisons, and the warnings."""
-    answers = [pair_answer(run, pair, None) for pair in run.pairs]
-    if (summary := _summary_of(run)) is not None:
-        return summary[0], answers, summary[1]
-    if not run.dumps:
-        remarks = (*(run.manifest.all_warnings if run.manifest else ()), *run.warnings)
-        return [], answers, [str(line) for line in warning_lines(remarks)]
-    analysis = analyse_run(run, run.programs())
-    data = report_data(run, analysis)
-    return (
-        [(series.series, operator_facts(series, data)) for series in analysis.series],
-        [pair_answer(run, pair, analysis.pairing(pair)) for pair in run.pairs],
-        [str(line) for line in warning_lines(analysis.warnings)],
-    )
-
-
-def _summary_of(run: Run) -> tuple[_Operators, list[str]] | None:
-    """Operators and warnings in the run's summary; None if it is of other dumps or of an earlier kit."""
+def _analysis_of(run: Run) -> tuple[_Operators, Sequence[str]]:
+    """The operators and warnings in the summary of the run's analysis, which must be of its dumps."""
     path = run.path / names.ANALYSIS
-    if not is_there(path):
-        return None
-    content: dict[str, Any] = read_json_object(path, _FIX)
-    try:
-        first = {run.path / dump["etdump"] for dump in content["per_etdump"]}
-        parts = [(Series(part["experiment"], part["threads"]), part) for part in content["series"]]
-        rounds = {series: int(part["rounds"]) for series, part in parts}
-        summary = [(series, part["operators"]) for series, part in parts], list(content["warnings"])
-    except (KeyError, TypeError, ValueError):
-        return None
+    if not run.dumps and not is_there(path):
+        remarks = (*(run.manifest.warnings if run.manifest else ()), *run.warnings)
+        return [], [str(line) for line in warning_lines(remarks)]
+    content: dict[str, Any] = read_json_object(path, _FIX) if is_there(path) else {}
     dumps: dict[Series, set[Path]] = {}
     for dump in run.dumps:
         dumps.setdefault(dump.series, set()).add(dump.path)
-    same = all(rounds.get(series, 0) >= len(paths) and paths & first for series, paths in dumps.items())
-    return summary if same else None
+    try:
+        first = {run.path / dump["etdump"] for dump in content["per_etdump"]}
+        parts = {Series(part["experiment"], part["threads"]): part for part in content["series"]}
+        same = all(parts[series]["rounds"] >= len(paths) and paths & first for series, paths in dumps.items())
+        summary = [(series, part["operators"]) for series, part in parts.items()], content["warnings"]
+    except (KeyError, TypeError):
+        same = False
+    if not same:
+        raise InputError(f"{run.path} has no analysis of its dumps", _FIX)
+    return summary
 
 
 _EMPTY: Mapping[FactKind, object] = {"text": "", "shape": (), "shapes": ()}
+_OF_OPERATOR = [(fact.name, _EMPTY.get(fact.kind)) for fact in OPERATOR_FACTS]
+_AS_TEXT = [fact for fact in OPERATOR_FACTS if fact.kind != fact.column_kind]
 
 
 def _operator_rows(series: Series, operators: Iterable[Mapping[str, Any]]) -> Iterator[Row]:
-    rows = [
-        {fact.name: fact.as_cell(operator.get(fact.name, _EMPTY.get(fact.kind))) for fact in OPERATOR_FACTS}
-        for operator in operators
-    ]
+    rows = [{name: operator.get(name, empty) for name, empty in _OF_OPERATOR} for operator in operators]
+    for row in rows:
+        row |= {fact.name: fact.as_cell(row[fact.name]) for fact in _AS_TEXT}
     timed = sorted((row for row in rows if row["ms"] is not None), key=lambda row: -row["ms"])
     for place, row in enumerate(timed, start=1):
         row["place"] = place

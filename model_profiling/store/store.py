@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import json
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
@@ -20,26 +19,23 @@ from model_profiling.core.progress import Progress, Silent
 from model_profiling.store.database import (
     Database,
     Limits,
-    SqliteFile,
     find_database,
     store_address,
     too_large,
     unanswered,
 )
-from model_profiling.store.tables import FLAGS, IN_DATABASE, JSON_COLUMNS
+from model_profiling.store.labels import Labels, check_tag, with_commit
+from model_profiling.store.tables import COLUMN_TYPES, FLAGS, IN_DATABASE
 
 if TYPE_CHECKING:
     import pandas
 
-    from model_profiling.store.labels import Labels
     from model_profiling.store.run_rows import Identity
 
 DEFAULT_LIMITS = Limits()
-_FEWEST_LETTERS = 4
+FEWEST_LETTERS = 6
 """The shortest prefix of a run_id that names a run."""
 _LONGEST_SQL = 100_000
-_AT_ONCE = 500
-"""Rows to fetch at once."""
 
 Outcome = Literal["added", "continued", "already there", "an earlier state of one that is there"]
 _NEW = ("added", "continued")
@@ -63,8 +59,6 @@ class Refused:
 class Added:
     runs: tuple[AddedRun, ...] = ()
     refused: tuple[Refused, ...] = ()
-    files_left_out: tuple[Path, ...] = ()
-    """Named beside folders, as by `runs/*`."""
 
     @property
     def new(self) -> tuple[AddedRun, ...]:
@@ -104,16 +98,8 @@ class Store:
     def open(cls, address: StrPath | None = None, *, make: bool = False) -> Store:
         """Open (with `make`, create) the store at `address`, else $SME2PROF_STORE, else `sme2prof.db`."""
         database = find_database(address)
-        database.check_place(make=make)
-        if make:
-            database.make()
-        database.check_version()
+        database.prepare(make=make)
         return cls(database)
-
-    @property
-    def path(self) -> Path | None:
-        """The file, if it is one."""
-        return self.database.path if isinstance(self.database, SqliteFile) else None
 
     def command(self, words: str) -> str:
         """The `sme2prof store` command for `words`, with `--store` if this is not the default one."""
@@ -129,37 +115,32 @@ class Store:
         """Add every run in `run_dirs`, which are run directories or folders above some.
 
         A run that is in the store is not added again, even if it was moved; a continued run replaces its
-        earlier state and keeps its tags. Runs that cannot be read are in `refused`, and the others are added;
-        files that are named beside folders are skipped. If `labels` has no commit, it is the one that CI
-        names, or git's in the current folder.
+        earlier state and keeps its tags. What cannot be read is in `refused`, and the rest is added. If
+        `labels` has no commit, it is the one that CI names, or git's in the current folder.
         """
         from model_profiling.runs import Run
         from model_profiling.runs.folders import expand_runs
-        from model_profiling.store.labels import Labels, with_commit
         from model_profiling.store.run_rows import identity_of, rows_of_run
 
-        shown = progress or Silent()
-        named = [as_path(run_dir) for run_dir in run_dirs]
-        folders = [path for path in named if not path.is_file()]
-        left_out = [path for path in named if folders and path.is_file()]
-        known = with_commit(labels or Labels())
+        progress = progress or Silent()
+        labels = with_commit(labels or Labels())
         added: list[AddedRun] = []
         refused: list[Refused] = []
-        shown.stage("adding runs")
-        expanded = expand_runs(folders or named)
+        progress.stage("adding runs")
+        expanded = expand_runs(map(as_path, run_dirs))
         for place, run_dir in enumerate(expanded):
-            shown.advance(place, len(expanded), run_dir.name)
+            progress.advance(place, len(expanded), run_dir.name)
             try:
                 run = Run.open(run_dir)
                 identity = identity_of(run)
                 with self.database.reading() as connection:
                     new = _outcome(connection, identity)[0] in _NEW
-                tables = rows_of_run(run, identity, known) if new else {}
+                tables = rows_of_run(run, identity, labels) if new else {}
             except (FormatError, InputError) as problem:
                 refused.append(Refused(run_dir, problem.problem, problem.fix))
                 continue
-            added.append(AddedRun(run.path, identity.run_id, self._write(identity, tables, known.tags)))
-        return Added(tuple(added), tuple(refused), tuple(left_out))
+            added.append(AddedRun(run.path, identity.run_id, self._write(identity, tables, labels.tags)))
+        return Added(tuple(added), tuple(refused))
 
     def _write(
         self, identity: Identity, tables: Mapping[str, list[dict[str, Any]]], more_tags: Iterable[str]
@@ -180,8 +161,6 @@ class Store:
         self, run_ids: Sequence[str], tags: Sequence[str], note: str = "", *, remove: bool = False
     ) -> None:
         """Give runs tags, or remove them."""
-        from model_profiling.store.labels import check_tag
-
         runs = IN_DATABASE["runs"]
         checked = [check_tag(tag) for tag in tags]
         with self.database.writing() as connection:
@@ -205,7 +184,7 @@ class Store:
         rows = self.rows(
             "SELECT run_id, name FROM runs WHERE name = :word OR substr(run_id, 1, :letters) = :word",
             word=word,
-            letters=max(len(word), _FEWEST_LETTERS),
+            letters=max(len(word), FEWEST_LETTERS),
         )
         by_id = [row["run_id"] for row in rows if row["run_id"].startswith(word)]
         matching = by_id or [row["run_id"] for row in rows]
@@ -225,41 +204,32 @@ class Store:
 
     def rows(self, sql: str, **params: object) -> list[dict[str, Any]]:
         """Return the rows of one of the kit's own statements, with values for its parameters (`:model`).
-        Moments (columns whose names end with `_at`) are datetimes in UTC, flags are booleans, JSON is parsed.
-        """
+        A column has the type of the store's column of that name: moments are datetimes in UTC."""
         with self.database.reading() as connection:
-            answer = connection.execute(sa.text(sql), params)
-            names = tuple(answer.keys())
+            answer = connection.execute(sa.text(sql).columns(**COLUMN_TYPES), params)
             return [
-                {name: _typed(name, value) for name, value in zip(names, row, strict=True)} for row in answer
+                {
+                    name: bool(value) if name in FLAGS and isinstance(value, int) else value
+                    for name, value in row
+                }
+                for row in (row.items() for row in answer.mappings())
             ]
 
     def query(self, sql: str, limits: Limits = DEFAULT_LIMITS) -> Answer:
         """Return the answer to one SELECT, which can only read the store, within `limits`."""
         if len(sql) > _LONGEST_SQL:
             raise InputError(f"the query has {len(sql):,} characters", f"use at most {_LONGEST_SQL:,}")
-        with self.database.ask(sql, limits) as (columns, fetch):
+        rows, held = [], 0
+        with self.database.ask(sql, limits) as (columns, answer):
             if not columns:
                 raise unanswered("it returns no rows")
-            rows = list(_fetched(fetch, limits))
+            for row in answer:
+                held += sum(64 + (len(value) if isinstance(value, str | bytes) else 0) for value in row)
+                if held > limits.memory:
+                    raise too_large(limits)
+                rows.append(tuple(map(_plain, row)))
         most = len(rows) if limits.rows is None else limits.rows
         return Answer(_unique(columns), tuple(rows[:most]), len(rows) > most)
-
-
-def _fetched(fetch: Callable[[int], list[tuple[Any, ...]]], limits: Limits) -> Iterator[tuple[Any, ...]]:
-    """Yield rows with plain values, one more than asked for if there are more."""
-    left = None if limits.rows is None else limits.rows + 1
-    held = 0
-    while left is None or left > 0:
-        rows = fetch(_AT_ONCE if left is None else min(left, _AT_ONCE))
-        if not rows:
-            return
-        for row in rows:
-            held += sum(64 + (len(value) if isinstance(value, str | bytes) else 0) for value in row)
-            if held > limits.memory:
-                raise too_large(limits)
-            yield tuple(map(_plain, row))
-        left = None if left is None else left - len(rows)
 
 
 def _plain(value: Any) -> Any:
@@ -305,32 +275,32 @@ def _delete(connection: Connection, run_id: str) -> bool:
     return bool(deleted.rowcount)
 
 
-def _typed(name: str, value: Any) -> Any:
-    """SQLite has no types for moments, flags and JSON."""
-    if value is None:
-        return None
-    if isinstance(value, str) and name.endswith("_at"):
-        return datetime.fromisoformat(value)
-    if isinstance(value, str) and name in JSON_COLUMNS:
-        return json.loads(value)
-    return bool(value) if name in FLAGS and isinstance(value, int) else value
-
-
-_LISTED = """
-    SELECT run_id, name, measured_at, added_at, model, dtype, backend, device, device_name, platform, is_arm,
-           times, state, commit_hash, branch, dirty, sweep, run_dir, tags,
-           (SELECT min(median_ms) FROM experiments WHERE experiments.run_id = runs.run_id) AS median_ms
-    FROM runs
-    WHERE model = coalesce(:model, model) AND device = coalesce(:device, device)
-    ORDER BY coalesce(measured_at, added_at) DESC, run_id
-"""
+_LISTED = (
+    "run_id", "name", "measured_at", "added_at", "model", "dtype", "backend", "device", "device_name",
+    "platform", "is_arm", "times", "state", "commit_hash", "branch", "dirty", "sweep", "run_dir", "tags",
+)  # fmt: skip
 
 
 def list_runs(
-    store: Store, *, model: str | None = None, device: str | None = None, tag: str | None = None, last: int
+    store: Store,
+    *,
+    last: int,
+    model: str | None = None,
+    device: str | None = None,
+    tag: str | None = None,
+    more: Iterable[str] = (),
 ) -> tuple[list[dict[str, Any]], int]:
-    """The newest runs that match, and how many match. The median is that of a run's fastest experiment; None
-    if its times are not latencies."""
-    rows = store.rows(_LISTED, model=model, device=device)
-    matching = [row for row in rows if tag is None or tag in row["tags"]]
-    return matching[:last], len(matching)
+    """The newest runs that match, with `more` columns, and how many match. The median is that of a run's
+    fastest experiment; None if its times are not latencies."""
+    runs, experiments = IN_DATABASE["runs"], IN_DATABASE["experiments"]
+    medians = sa.select(sa.func.min(experiments.c.median_ms)).where(experiments.c.run_id == runs.c.run_id)
+    columns = [*(runs.c[name] for name in (*_LISTED, *more)), medians.scalar_subquery().label("median_ms")]
+    wanted = [runs.c.model == model] if model is not None else []
+    wanted += [runs.c.device == device] if device is not None else []
+    wanted += [runs.c.tags[check_tag(tag)].as_string().is_not(None)] if tag is not None else []
+    newest = sa.func.coalesce(runs.c.measured_at, runs.c.added_at).desc()
+    listed = sa.select(*columns).where(*wanted).order_by(newest, runs.c.run_id).limit(last)
+    with store.database.reading() as connection:
+        rows = [dict(row) for row in connection.execute(listed).mappings()]
+        counted = sa.select(sa.func.count()).select_from(runs).where(*wanted)
+        return rows, connection.execute(counted).scalar_one()

@@ -115,21 +115,25 @@ _TYPES: Mapping[str, sa.types.TypeEngine[Any]] = {
     "moment": sa.DateTime(),
 }
 _JSON = sa.JSON().with_variant(JSONB(), "postgresql")
+
+
+def sql_type(column: Column) -> sa.types.TypeEngine[Any]:
+    return _TYPES.get(column.column_kind, _JSON)
+
+
 METADATA = sa.MetaData()
 VERSION = sa.Table("store_version", METADATA, sa.Column("version", sa.Integer, primary_key=True))
 IN_DATABASE: Mapping[str, sa.Table] = {
     name: sa.Table(
         name,
         METADATA,
-        *(sa.Column(column.name, _TYPES.get(column.column_kind, _JSON)) for column in table.columns),
+        *(sa.Column(column.name, sql_type(column)) for column in table.columns),
         sa.PrimaryKeyConstraint("run_id") if name == "runs" else sa.Index(f"{name}_of_run", "run_id"),
     )
     for name, table in TABLES.items()
 }
 sa.Index("runs_of_model", IN_DATABASE["runs"].c.model)
 _COLUMNS = {column.name: column for table in reversed(_ALL_TABLES) for column in table.columns}
-JSON_COLUMNS = frozenset(name for name, column in _COLUMNS.items() if column.column_kind not in _TYPES)
-FLAGS = frozenset(column.name for table in _ALL_TABLES for column in table.columns if column.kind == "flag")
 
 
 # Views: the joins that most questions begin with.
@@ -160,12 +164,14 @@ _OTHER_COLUMNS = (
     Column("is_sme2", "text", "whether it is an SME2 kernel: yes, no; null where its name does not tell"),
     Column("evidence", "text", "executed, or only configured"),
     Column("proven_by", "text", "run, or evidence: an emulated run of the same program"),
-    Column("devices", "whole", "on how many devices"),
     Column("in_runs", "whole", "in how many runs"),
     Column("first_at", "moment", "when it was first measured, in UTC"),
     Column("last_at", "moment", "when it was last measured, in UTC"),
 )
 _COLUMNS |= {column.name: column for column in _OTHER_COLUMNS}
+FLAGS = frozenset(name for name, column in _COLUMNS.items() if column.kind == "flag")
+COLUMN_TYPES = {name: sql_type(column) for name, column in _COLUMNS.items() if name not in FLAGS}
+"""By a column's name, which says its type everywhere; but `sme2` is a flag here, and a text there."""
 
 
 def _view(name: str, meaning: str, chosen: Sequence[str], source: str) -> View:
@@ -184,15 +190,10 @@ _VERSION = _of("runs", "commit_hash branch dirty executorch kit sweep name")
 _SAME = "runs.model, runs.dtype, runs.backend, runs.device"
 """Runs with the same values here measure the same thing in the same place."""
 _NEWEST = "ORDER BY coalesce(runs.measured_at, runs.added_at) DESC, runs.added_at DESC, runs.run_id"
-_SPAN = [
-    "count(DISTINCT runs.run_id) AS in_runs",
-    "min(runs.measured_at) AS first_at",
-    "max(runs.measured_at) AS last_at",
-]
 _LATENCIES = [
     *_WHAT,
     *_of("experiments", "experiment threads sme2 disabled median_ms low_ms high_ms p5_ms p95_ms robust_cv"),
-    *_of("experiments", "rounds inferences load_ms first_inference_ms peak_memory_bytes joules"),
+    *_of("experiments", "rounds inferences load_ms first_inference_ms peak_memory_bytes"),
     *_of("tokens", "phase tokens position tokens_per_s"),
     *_VERSION,
 ]
@@ -265,7 +266,9 @@ _ALL_VIEWS = (
             "WHEN 'false' THEN 'no' WHEN '0' THEN 'no' END AS is_sme2",
             "FIELD('evidence') AS evidence",
             "FIELD('proven_by') AS proven_by",
-            *_SPAN,
+            "count(DISTINCT runs.run_id) AS in_runs",
+            "min(runs.measured_at) AS first_at",
+            "max(runs.measured_at) AS last_at",
         ],
         "FROM runs CROSS JOIN EACH(runs.kernels) AS one GROUP BY 1, 2, 3, 4, 5, 6, 7, 8, 9",
     ),
@@ -276,12 +279,6 @@ _ALL_VIEWS = (
         """FROM runs LEFT JOIN experiments ON experiments.run_id = runs.run_id
         AND (experiments.state = 'failed' OR experiments.problem <> '')
         WHERE runs.state <> 'finished' OR experiments.run_id IS NOT NULL""",
-    ),
-    _view(
-        "programs",
-        "every model, dtype and backend that was measured",
-        [*_of("runs", "model dtype backend"), "count(DISTINCT runs.device) AS devices", *_SPAN],
-        "FROM runs GROUP BY 1, 2, 3",
     ),
 )
 VIEWS: Mapping[str, View] = {view.name: view for view in _ALL_VIEWS}

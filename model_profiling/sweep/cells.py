@@ -15,18 +15,14 @@ from typing import Literal
 
 from model_profiling.config.names import variant_of, with_method
 from model_profiling.config.settings import ProfileConfig
-from model_profiling.config.sweep import LADDER, Rung, SweepCase, SweepConfig, choice_of
+from model_profiling.config.sweep import Rung, SweepCase, SweepConfig, choice_of
 from model_profiling.core import files
 from model_profiling.core.errors import InputError
 from model_profiling.core.number_formats import format_of_name, parse_format
 from model_profiling.core.records import read_record, record_json
 from model_profiling.models import registry
-from model_profiling.runner.features import FEATURES
 from model_profiling.runner.machine import TargetChoice, place_of
-from model_profiling.runs.begin import one_method
-from model_profiling.runs.feeding import Feed, feed
-from model_profiling.runs.open_run import SECONDS as SAMPLING_S
-from model_profiling.runs.schedule import emulated_seconds
+from model_profiling.runs.feeding import Feed, feed, one_method
 from model_profiling.targets import Target
 from model_profiling.workflow.measure import RungAsked, make_rung_config
 
@@ -134,6 +130,11 @@ class Job:
     @property
     def choice(self) -> TargetChoice:
         return choice_of(self.target, self.sweep.power_mode)
+
+    @property
+    def seconds(self) -> float | None:
+        """The time limit of its schedule; None if it has none, and under emulation, which does not use it."""
+        return None if self.target == "emulated" else self.sweep.schedule.time_limit_s
 
     def config(self, program: Path, output_root: Path, target: Target) -> ProfileConfig:
         """What to measure: one experiment per rung, each other rung compared with `on`. `target` must be
@@ -256,26 +257,10 @@ def program_path(program: Program, artifacts: Path) -> Path:
     return Path(program.model) if program.is_exported else artifacts / f"{program.name}.pte"
 
 
-def job_seconds(job: Job, artifacts: Path) -> float | None:
-    """How long measuring a job takes, as far as known before it runs. Where latencies are measured, the
-    schedule limits it; under emulation it follows from the arithmetic of the exported program."""
-    # The most series it can have: those of a ladder depend on the CPU.
-    series = sum(len(FEATURES) + 1 if cell.rung == LADDER else 1 for cell in job.cells)
-    if job.target != "emulated":
-        schedule = job.sweep.schedule
-        longer = schedule.energy_s if job.choice.kind == "android" else 0.0
-        longer += SAMPLING_S if schedule.sample else 0.0
-        return None if schedule.time_limit_s is None else schedule.time_limit_s + series * longer
-    program = program_path(job.program, artifacts)
-    if not program.is_file():
-        return None
-    method, fed = job.fed(program)
-    return series * emulated_seconds(program, method, fed.lengths)
-
-
-def sweep_seconds(costs: Iterable[tuple[Job, float | None]]) -> float:
-    """The known duration: targets in parallel, the jobs of a target one after the other."""
+def sweep_seconds(jobs: Iterable[Job]) -> float:
+    """How long measuring takes at most: targets in parallel, the jobs of a target one after the other. What
+    is exported, emulated or has no limit does not count."""
     by_target: dict[str, float] = {}
-    for job, seconds in costs:
-        by_target[job.target] = by_target.get(job.target, 0.0) + (seconds or 0.0)
+    for job in jobs:
+        by_target[job.target] = by_target.get(job.target, 0.0) + (job.seconds or 0.0)
     return max(by_target.values(), default=0.0)

@@ -25,12 +25,12 @@ from model_profiling.core.formatting import listing
 from model_profiling.core.hints import needed
 from model_profiling.core.progress import Progress, Silent
 from model_profiling.runs.manifest import read_manifest
-from model_profiling.store.labels import Labels
+from model_profiling.store.labels import Labels, with_commit
 from model_profiling.store.store import Store
 from model_profiling.sweep import worker
 from model_profiling.sweep.cells import Job, Program, program_path
 from model_profiling.sweep.folder import WORK, SweepFolder, open_sweep
-from model_profiling.targets.machine_lock import holders, working_beside
+from model_profiling.targets.machine_lock import holder, working_beside
 from model_profiling.workflow.measure import RunOptions, run_config
 
 _CONNECT_S = 20
@@ -76,7 +76,8 @@ def run_sweep(sweep: SweepConfig, options: SweepOptions, progress: Progress | No
         folder = ends.enter_context(
             open_sweep(options.outdir, sweep, resume=options.resume, force=options.force)
         )
-        dispatch = _Dispatch(folder, client, options, progress or Silent())
+        labels = with_commit(Labels(sweep=sweep.name))
+        dispatch = _Dispatch(folder, client, options, progress or Silent(), labels)
         for job in folder.waiting_jobs():
             if folder.is_measured(job):
                 dispatch.publish(job)
@@ -123,11 +124,6 @@ def _local_cluster(folder: SweepFolder, jobs: Sequence[Job]) -> Iterator[Any]:
         yield client
 
 
-def offered_by_workers(dask_scheduler: Any = None) -> list[str]:
-    """Called by Dask in the scheduler: the resources of all workers, once for each that has it."""
-    return [name for state in dask_scheduler.workers.values() for name in state.resources]
-
-
 def _resource_of(task: Job | Program) -> str:
     return task.target if isinstance(task, Job) else worker.EXPORTS
 
@@ -138,6 +134,7 @@ class _Dispatch:
     client: Any
     options: SweepOptions
     progress: Progress
+    labels: Labels
     offered: Counter[str] = field(default_factory=Counter)
     """How many workers have each resource."""
     left: dict[Program, list[Job]] = field(default_factory=dict)
@@ -176,7 +173,8 @@ class _Dispatch:
 
     def _look_at_workers(self) -> None:
         self._check_scheduler()
-        self.offered = Counter(self.client.run_on_scheduler(offered_by_workers))
+        workers = self.client.scheduler_info(n_workers=-1)["workers"].values()
+        self.offered = Counter(name for state in workers for name in state["resources"])
 
     def _begin(self, program: Program) -> None:
         """Use a program that is there, or export it: on a worker, or here if it reads the user's files."""
@@ -209,7 +207,7 @@ class _Dispatch:
             path = program_path(task.program, self.folder.artifacts)
             if task.program not in self.sent:
                 self.sent[task.program] = self.client.scatter(worker.pack_program(path), hash=False)
-            home = worker.Home(path.resolve(), self.folder.run_dir(task).resolve())
+            home = self.folder.run_dir(task).resolve(), path.resolve()
             call = (worker.measure_job, task, self.sent[task.program], home)
         future = self.client.submit(
             *call,
@@ -296,17 +294,18 @@ class _Dispatch:
         self._let_measure(program)
 
     def publish(self, job: Job) -> None:
-        """Analyse and report a run that came home, record its cells, and add it to the store."""
+        """Analyse and report a run that came home, add it to the store, and record its cells: last, so that
+        a sweep that ends before does this again when it is continued."""
         run_dir = self.folder.run_dir(job)
         manifest = read_manifest(run_dir)
         if manifest is None:
             raise InputError(f"{run_dir} holds no run", _RESUME)
-        with working_beside(f"analyses {job.id} (sme2prof sweep)", waiting=self.progress.stage, needed=False):
+        with working_beside(f"analyses {job.id} (sme2prof sweep)", waiting=self.progress.stage):
             run_config(checked_config(manifest.settings, folder=run_dir), RunOptions(analysis_only=True))
-        self.folder.conclude(job)
         if self.options.store is not None:
-            with contextlib.suppress(ProfilingError):  # it is tried again when the sweep ends
-                self.options.store.add([run_dir], labels=Labels(sweep=self.folder.sweep.name))
+            for refused in self.options.store.add([run_dir], self.labels).refused:
+                raise InputError(refused.problem, refused.fix)
+        self.folder.conclude(job)
 
     def _show(self) -> None:
         exporting = any(isinstance(task, Program) for task in self.running.values())
@@ -314,8 +313,9 @@ class _Dispatch:
         counts = self.folder.record.counts()
         wanted = sum(counts.values()) - counts.get("left out", 0)
         failed = [f"{counts['failed']} failed"] if counts.get("failed") else []
-        here = holders() if self.options.scheduler is None else ()
-        self.progress.advance(wanted - counts.get("waiting", 0), wanted, "; ".join((*failed, *here)))
+        here = holder() if self.options.scheduler is None else None
+        detail = "; ".join([*failed, *([here] if here else [])])
+        self.progress.advance(wanted - counts.get("waiting", 0), wanted, detail)
 
     def _how_to_offer(self, target: str) -> str:
         if self.options.scheduler is None:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import shutil
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
@@ -39,8 +39,7 @@ SWEEP = "sweep.json"
 ARTIFACTS = "artifacts"
 WORK = ".work"
 """What workers of this machine have in hand; removed when the sweep ends or is continued."""
-_FREE_TO_CHANGE = frozenset({"notes", "store"})
-"""Settings that may differ when a sweep is continued, because they do not affect measurements."""
+_RESTART = "start the sweep again with --restart"
 
 
 @dataclass(slots=True)
@@ -130,9 +129,11 @@ def _make_room(path: Path, sweep: SweepConfig, *, resume: bool, force: bool) -> 
         return None
     record = read_sweep_record(path)
     if resume:
-        if changed := _changed(path, sweep):
+        if is_there(path / SWEEP) and _measured(read_json_object(path / SWEEP, _RESTART)) != _measured(
+            _settings(sweep)
+        ):
             raise InputError(
-                f"{path} contains a sweep with other settings ({', '.join(changed)})",
+                f"{path} contains a sweep with other settings (its {SWEEP})",
                 "continue it with its own file, start again with --restart, or choose another --outdir",
             )
         return None
@@ -151,13 +152,9 @@ def _settings(sweep: SweepConfig) -> dict[str, object]:
     return sweep.model_dump(mode="json", exclude_none=True)
 
 
-def _changed(path: Path, sweep: SweepConfig) -> list[str]:
-    """The settings that differ from those of the sweep in `path`."""
-    if not is_there(path / SWEEP):
-        return []  # it ended before this was written, so nothing was measured
-    before, now = read_json_object(path / SWEEP, "start the sweep again with --restart"), _settings(sweep)
-    keys = dict.fromkeys((*before, *now))
-    return [key for key in keys if key not in _FREE_TO_CHANGE and before.get(key) != now.get(key)]
+def _measured(settings: Mapping[str, object]) -> dict[str, object]:
+    """The settings that affect measurements, and may not change when a sweep is continued."""
+    return {name: value for name, value in settings.items() if name not in ("notes", "store")}
 
 
 def cell_outcomes(job: Job, run_dir: Path) -> list[CellRecord]:

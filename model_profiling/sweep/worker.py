@@ -15,13 +15,12 @@ import re
 import shutil
 import signal
 import socket
-import stat
 import tempfile
 import zipfile
 import zlib
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from pathlib import Path, PurePosixPath
+from pathlib import Path
 from typing import Any
 
 from model_profiling._version import __version__
@@ -76,32 +75,16 @@ def unpack(archive: bytes, folder: Path) -> Path:
     shutil.rmtree(part, ignore_errors=True)
     try:
         with zipfile.ZipFile(io.BytesIO(archive)) as packed:
-            for member in _checked_members(packed):
-                path = part / member.filename
-                path.parent.mkdir(parents=True, exist_ok=True)
-                path.write_bytes(packed.read(member))
+            members = packed.infolist()
+            if len(members) > _MOST_FILES or sum(member.file_size for member in members) > _MOST_BYTES:
+                raise FormatError("a worker sent more than a run can hold", "stop that worker")
+            packed.extractall(part)  # plain files and folders, whatever the names say, and none outside
         shutil.rmtree(folder, ignore_errors=True)
         return part.rename(folder)
     except (zipfile.BadZipFile, zlib.error, EOFError, NotImplementedError) as problem:
         raise FormatError(f"a worker sent a damaged archive: {problem}", "measure it again") from problem
     finally:
         shutil.rmtree(part, ignore_errors=True)
-
-
-def _checked_members(packed: zipfile.ZipFile) -> list[zipfile.ZipInfo]:
-    """Refuse what could be written outside of the folder, or fill the disk."""
-    members = packed.infolist()
-    for member in members:
-        path = PurePosixPath(member.filename)
-        kind = stat.S_IFMT(member.external_attr >> 16)
-        inside = bool(path.parts) and not path.is_absolute() and ".." not in path.parts
-        if not inside or member.is_dir() or kind not in (0, stat.S_IFREG):
-            raise FormatError(
-                f"a worker sent {member.filename!r}, which is not a file of a run", "stop that worker"
-            )
-    if len(members) > _MOST_FILES or sum(member.file_size for member in members) > _MOST_BYTES:
-        raise FormatError("a worker sent more than a run can hold", "stop that worker")
-    return members
 
 
 # Tasks. What may work at another try is raised, and Dask repeats it; any other problem is the result.
@@ -114,14 +97,6 @@ class TaskResult:
     archive: bytes = b""
     problem: str = ""
     fix: str = ""
-
-
-@dataclass(frozen=True, slots=True)
-class Home:
-    """Where the sweep keeps the program and the run of a job."""
-
-    program: Path
-    run_dir: Path
 
 
 def own_versions() -> str:
@@ -150,23 +125,22 @@ def export_to(folder: Path, program: Program) -> Path:
     )
 
 
-def measure_job(job: Job, program: bytes, home: Home, versions: str) -> TaskResult:
-    """Measure as `sme2prof run` does; the analysis is made at home, where the run and its program stay."""
+def measure_job(job: Job, program: bytes, home: tuple[Path, Path], versions: str) -> TaskResult:
+    """Measure as `sme2prof run` does; the analysis is made at home, where the run and its program stay: in
+    the paths `home`."""
 
     def measure(folder: Path) -> bytes:
         from model_profiling.runs.begin import Start
-        from model_profiling.runs.open_run import open_run
+        from model_profiling.runs.session import measure_runs
         from model_profiling.targets import open_target
-        from model_profiling.targets.remote.target import RemoteTarget
 
         path = unpack(program, folder / "program") / f"{job.program.name}.pte"
         target, run_dir = open_target(job.choice), folder / "run"
-        with contextlib.closing(target) if isinstance(target, RemoteTarget) else contextlib.nullcontext():
+        with contextlib.closing(target):
             config = job.config(path, run_dir, target)
-            with open_run(config, target, Start(command_line=("sme2prof", "sweep"))) as run:
-                run.measure()
+            measure_runs([(config, Start(command_line=("sme2prof", "sweep")))], target)
         measured = [file for file in files.all_in(run_dir) if not file.name.startswith(".")]
-        return pack(run_dir, measured, {run_dir: home.run_dir, path: home.program})
+        return pack(run_dir, measured, dict(zip((run_dir, path), home, strict=True)))
 
     return _result_of(measure, versions)
 

@@ -13,16 +13,9 @@ from model_profiling.core.formatting import listing
 from model_profiling.runner.features import host_features, is_arm
 from model_profiling.runner.machine import MachineFacts, TargetChoice, TargetKind, parse_target, target_kinds
 from model_profiling.targets.emulated import NO_EMULATION, EmulatedTarget
+from model_profiling.targets.execution import Target
 from model_profiling.targets.host import HostTarget
-from model_profiling.targets.protocol import (
-    Job,
-    LockstepJob,
-    LockstepOutcome,
-    LockstepTarget,
-    Outcome,
-    Target,
-    TunedTarget,
-)
+from model_profiling.targets.job import Job, LockstepJob, LockstepOutcome, Outcome
 from model_profiling.targets.remote.android import AndroidTarget
 from model_profiling.targets.remote.ssh import SshTarget
 from model_profiling.targets.remote.target import RemoteTarget
@@ -31,13 +24,11 @@ __all__ = [
     "Job",
     "LockstepJob",
     "LockstepOutcome",
-    "LockstepTarget",
     "MachineFacts",
     "Outcome",
     "Target",
     "TargetChoice",
     "TargetPlan",
-    "TunedTarget",
     "open_target",
     "parse_target",
     "plan_targets",
@@ -96,7 +87,7 @@ def plan_targets(choice: TargetChoice) -> TargetPlan:
         if not can_emulate:
             raise InputError(
                 f"{what}, and {NO_EMULATION}",
-                "use an Arm or a Linux machine; --target host (config new: --platform mac) measures this "
+                "use an Arm or a Linux machine; --target host measures this "
                 "CPU, which says nothing about Arm",
             )
         return TargetPlan(

@@ -8,15 +8,12 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from model_profiling.core.errors import FormatError, InputError, ProfilingError, RunError, SetupError
-from model_profiling.core.files import write_text
 from model_profiling.core.formatting import listing, plural
 from model_profiling.core.process import Completed
 from model_profiling.runner.result import RunnerResult, read_lockstep_result, read_result
-from model_profiling.targets import state
 from model_profiling.targets.command import (
     BOUNDARIES,
     ETDUMP,
-    GAUGE,
     LOG,
     NO_DUMP,
     OUTPUTS,
@@ -25,7 +22,7 @@ from model_profiling.targets.command import (
     child_files,
     read_own_times,
 )
-from model_profiling.targets.protocol import Job, LockstepJob, LockstepOutcome, Outcome
+from model_profiling.targets.job import Job, LockstepJob, LockstepOutcome, Outcome
 
 # How a runner ended: the problem and its fix.
 
@@ -147,14 +144,7 @@ def collect(
         from model_profiling.runner.samples import read_samples  # needs numpy, which the doctor does without
 
         outcome = replace(outcome, samples=read_samples(Path(f"{files}{SEEN}"), code))
-    if job.gauge is None:
-        return outcome
-    told = Path(f"{files}{state.ENDING}")
-    text = told.read_text(encoding="utf-8", errors="replace") if told.is_file() else ""
-    metered, inferences = state.read_metered(text, result.iterations_ns), len(result.iterations_ns)
-    table = Path(f"{files}{GAUGE}")
-    write_text(table, state.readings_csv(metered, inferences))
-    return replace(outcome, energy=state.energy_of(metered, inferences), gauge=table)
+    return outcome
 
 
 def collect_lockstep(
@@ -242,8 +232,6 @@ class ExpectedFile:
 
 def expected_files(job: Job, stem: str) -> tuple[ExpectedFile, ...]:
     found = [] if job.runner_path else [ExpectedFile(stem, RESULT, _RESULT_BYTES)]
-    if job.gauge is not None:
-        found.append(ExpectedFile(stem, state.ENDING, state.most_bytes(job.timeout_s)))
     if job.sample_hz:
         found.append(ExpectedFile(stem, SEEN, _SEEN_BYTES))
     return (*found, *_of_program(job, stem))

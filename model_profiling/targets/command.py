@@ -6,7 +6,7 @@ All paths are paths on the machine that runs the job; nothing here looks at file
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -15,7 +15,7 @@ from model_profiling.core.formatting import printable
 from model_profiling.core.process import Completed
 from model_profiling.runner.features import cpuinfo_flags
 from model_profiling.runner.result import RunnerResult
-from model_profiling.targets.protocol import Job, LockstepJob
+from model_profiling.targets.job import Job, LockstepJob
 
 # What a user's own executor_runner can do: its flags and its log changed with ExecuTorch's releases. From 1.3
 # on it prints the time of each execution. From 0.6 on it prints the sum, and each time is in its dump if it
@@ -32,56 +32,30 @@ NO_TIMES = "has no line 'Iteration N of M: T ms'"
 _NEWER = 'use one of a newer ExecuTorch, or runner_path "builtin"'
 
 
-@dataclass(frozen=True, slots=True)
-class Abilities:
-    """The flags of today's executor_runner that a runner was found to lack."""
-
-    lacks: frozenset[str] = frozenset()
-
-    def has(self, flag: str) -> bool:
-        return flag not in self.lacks
-
-    def fitted(self, job: Job) -> Job:
-        """Adapt `job` to this runner: add a dump if only that has the times; refuse what it cannot do."""
-        own = job.runner_path
-        if not self.has("num_executions"):
-            raise InputError(f"{own} runs a program once and reports no time: it is older than 0.6", _NEWER)
-        for wanted, flag, what in (
-            (bool(job.inputs), "inputs", "be given input files"),
-            (job.method != "forward", "method_name", f"be told to run the method {job.method}"),
-            (True, "cpu_threads", f"be told how many threads to use ({job.threads})"),
-        ):
-            if wanted and not self.has(flag):
-                raise InputError(f"{own} has no --{flag}, so it cannot {what}", _NEWER)
-        if job.etdump and not self.has("etdump_path"):
-            traced = "build it with EXECUTORCH_ENABLE_EVENT_TRACER"
-            raise InputError(f"{own} has no --etdump_path, so it writes no dump", f"{traced}, or {_NEWER}")
-        # The line for each execution was added together with the flag that silences outputs.
-        by_dump = not self.has("print_output") and self.has("etdump_path")
-        return replace(job, etdump=True) if by_dump else job
+def fit_to_runner(job: Job, lacks: Collection[str]) -> Job:
+    """Adapt `job` to its own runner, which `lacks` these flags of today's executor_runner: add a dump if only
+    that has the times; refuse what the runner cannot do."""
+    own = job.runner_path
+    if "num_executions" in lacks:
+        raise InputError(f"{own} runs a program once and reports no time: it is older than 0.6", _NEWER)
+    for wanted, flag, what in (
+        (bool(job.inputs), "inputs", "be given input files"),
+        (job.method != "forward", "method_name", f"be told to run the method {job.method}"),
+        (True, "cpu_threads", f"be told how many threads to use ({job.threads})"),
+    ):
+        if wanted and flag in lacks:
+            raise InputError(f"{own} has no --{flag}, so it cannot {what}", _NEWER)
+    if job.etdump and "etdump_path" in lacks:
+        traced = "build it with EXECUTORCH_ENABLE_EVENT_TRACER"
+        raise InputError(f"{own} has no --etdump_path, so it writes no dump", f"{traced}, or {_NEWER}")
+    # The line for each execution was added together with the flag that silences outputs.
+    by_dump = "print_output" in lacks and "etdump_path" not in lacks
+    return replace(job, etdump=True) if by_dump else job
 
 
-_seen: dict[tuple[Path, int, int], Abilities] = {}
-
-
-def known_abilities(own: Path) -> Abilities:
-    """Return what is known of a binary; one that was never run is assumed to be like today's."""
-    return _seen.get(_identity(own), Abilities())
-
-
-def learn(own: Path, done: Completed) -> bool:
-    """Record which of the kit's flags `own` refused; return whether any is new, so that it is run again."""
-    refused = frozenset(_REFUSED.findall(done.stdout + done.stderr)) & _OURS
-    known = known_abilities(own)
-    if done.ok or refused <= known.lacks:
-        return False
-    _seen[_identity(own)] = Abilities(known.lacks | refused)
-    return True
-
-
-def _identity(own: Path) -> tuple[Path, int, int]:
-    found = own.stat()
-    return own.resolve(), found.st_mtime_ns, found.st_size
+def refused_flags(done: Completed) -> frozenset[str]:
+    """Return the kit's flags that a user's runner refused, so that it is run again without them."""
+    return frozenset() if done.ok else frozenset(_REFUSED.findall(done.stdout + done.stderr)) & _OURS
 
 
 def read_own_times(job: Job, log: str, dump: Path | None) -> RunnerResult:
@@ -140,7 +114,7 @@ def _times_in(dump: Path) -> tuple[int, ...]:
 
 
 NO_DUMP = "see its log; build it with the event tracer, or name the kit's own runner"
-LOG, ETDUMP, RESULT, OUTPUTS, GAUGE = ".log", ".etdump", "_runner.json", "_output", "_gauge.csv"
+LOG, ETDUMP, RESULT, OUTPUTS = ".log", ".etdump", "_runner.json", "_output"
 BOUNDARIES, SEEN = f"{ETDUMP}.boundaries", "_seen.json"
 """Suffixes of a job's files, on the machine that runs it and here."""
 
@@ -155,11 +129,11 @@ class Places:
 
 
 def build_command(
-    job: Job, runner: Sequence[str], places: Places, able: Abilities | None = None
+    job: Job, runner: Sequence[str], places: Places, lacks: Collection[str] = ()
 ) -> tuple[str, ...]:
-    """Return the command line of `job`; `runner` starts it, `able` is what a user's own runner supports."""
+    """Return the command line of `job`; `runner` starts it, and a user's own runner `lacks` these flags."""
     own = job.runner_path is not None
-    words = _executor_runner_words(job, places, able or Abilities()) if own else _kit_words(job, places)
+    words = _executor_runner_words(job, places, lacks) if own else _kit_words(job, places)
     return (*runner, *words, *job.extra_args)
 
 
@@ -218,11 +192,11 @@ def _joined(separator: str, numbers: Sequence[float]) -> str:
     return separator.join(f"{number:.17g}" for number in numbers)
 
 
-def _executor_runner_words(job: Job, places: Places, able: Abilities) -> list[str]:
+def _executor_runner_words(job: Job, places: Places, lacks: Collection[str]) -> list[str]:
     # There is no warm-up flag: warm-up executions are requested as ordinary ones, and stay in the ETDump.
     words = [f"--model_path={places.model}"]
-    words += [f"--method_name={job.method}"] if able.has("method_name") else []
-    words += ["--print_output=none"] if able.has("print_output") else []
+    words += [f"--method_name={job.method}"] if "method_name" not in lacks else []
+    words += ["--print_output=none"] if "print_output" not in lacks else []
     words += [f"--num_executions={job.warmup + job.runs}", f"--cpu_threads={job.threads}"]
     if places.inputs:
         words.append(f"--inputs={','.join(places.inputs)}")

@@ -15,7 +15,7 @@ from pathlib import Path
 
 from model_profiling.core import process
 from model_profiling.core.errors import SetupError
-from model_profiling.runner import apt, compilers, fetching
+from model_profiling.runner import apt, fetching
 from model_profiling.runner.apt import this_distribution
 from model_profiling.runner.build import RunnerBuild, Sdk, build_runner, installed_sdk, sdk_at
 from model_profiling.runner.cache import cache_root, cached
@@ -23,7 +23,7 @@ from model_profiling.runner.compilers import find_compiler
 from model_profiling.runner.features import AARCH64_LINUX, AARCH64_MACOS, Platform, this_platform
 from model_profiling.runner.machine import MachineFacts, PlatformName, TargetChoice
 from model_profiling.runner.result import RunnerReport, read_report
-from model_profiling.targets.execution import LocalTransport, Route
+from model_profiling.targets.execution import Route, Transport
 from model_profiling.targets.host import HostTarget, host_facts
 
 # These packages are for every architecture, so any mirror has them, even one without arm64.
@@ -76,7 +76,7 @@ def aarch64_sdk(native: Sdk, wanted: Platform = AARCH64_LINUX, *, fetch: bool = 
 
 
 def aarch64_sysroot(*, fetch: bool = True) -> Path:
-    """Return a folder with an aarch64 C and C++ runtime: the user's choice, installed, unpacked or cached."""
+    """Return a folder with an aarch64 C and C++ runtime: the user's choice, the installed or a cached one."""
     if chosen := os.environ.get("SME2PROF_SYSROOT"):
         if not _has_runtime(Path(chosen)):
             lacking = f"{chosen} has no lib/ld-linux-aarch64.so.1 with a libstdc++.so.6"
@@ -85,9 +85,6 @@ def aarch64_sysroot(*, fetch: bool = True) -> Path:
     installed = Path("/", _PLACE)
     if _has_runtime(installed):
         return installed
-    unpacked = compilers.aarch64_libraries()
-    if unpacked is not None and _has_runtime(unpacked):
-        return unpacked
     mirror, fix = os.environ.get(apt.MIRROR), this_distribution().fix("aarch64 C library")
     archive = None if mirror else apt.own_archive(fix)
 
@@ -96,9 +93,14 @@ def aarch64_sysroot(*, fetch: bool = True) -> Path:
             apt.unpack_from_mirror(str(mirror), into)
         else:
             with apt.packages_of(archive, fix) as packages:
-                for deb in packages.download(_LIBC):
+                for deb in packages.download(*_LIBC):
                     packages.unpack(deb, into)
-        compilers.cover_multiarch(into / _PLACE)
+        # An emulator takes a file from the machine itself if its root has none of that name. On an Arm
+        # machine that would be a C library of another build than the loader's, so Debian's usual paths are
+        # here too.
+        libraries = into / _PLACE
+        (libraries / "lib/aarch64-linux-gnu").symlink_to(".")
+        (libraries / "usr").symlink_to(".")
 
     release = f"{archive.origin.lower()}-{archive.suite}" if archive else "debian-12-by-hash"
     home = cache_root() / "sysroots" / f"{release}-aarch64"
@@ -185,8 +187,7 @@ def _archive(cure: str) -> apt.Archive:
 
 
 def _on_path() -> list[Path]:
-    found = map(shutil.which, ("qemu-aarch64", "qemu-aarch64-static"))
-    return [Path(path) for path in found if path]
+    return [Path(path) for name in ("qemu-aarch64", "qemu-aarch64-static") if (path := shutil.which(name))]
 
 
 def _kept() -> Path:
@@ -203,7 +204,7 @@ def fetch_qemu(*, fetch: bool = True) -> Path:
             if version is None or not new_enough(version):
                 found = f"{_PACKAGE} {version}" if version else f"no {_PACKAGE}"
                 raise SetupError(f"{archive.origin}'s {archive.suite} has {found}, which has no SME2", cure)
-            for deb in packages.download([_PACKAGE]):
+            for deb in packages.download(_PACKAGE):
                 packages.unpack(deb, into, member=_MEMBER)
 
     return cached(_kept(), make, "QEMU", fetch=fetch) / _MEMBER
@@ -235,7 +236,6 @@ class EmulatedTarget(HostTarget):
     timings_are_latency = False
 
     def __init__(self, *, fetch: bool = True) -> None:
-        super().__init__()
         self._fetch = fetch
         self.qemu: Qemu | None = None
         self.sysroot: Path | None = None
@@ -251,7 +251,7 @@ class EmulatedTarget(HostTarget):
 
     def _route(self, *, own_runner: bool) -> Route:
         del own_runner
-        transport = LocalTransport(prefix=self.qemu.prefix if self.qemu else ())
+        transport = Transport(self.qemu.prefix if self.qemu else ())
         if self.build is None:
             return Route((), transport, timings_are_latency=False)
         # The folders here with the libraries that the emulated machine sees elsewhere.

@@ -1,4 +1,5 @@
-"""Runs a job on the machine behind a transport: check, send, run, keep the log, collect."""
+"""The base of all targets: runs a job on the machine behind a transport (check, send, run, keep the log,
+collect). A kind of target derives from `Target` and is one row in `targets._KINDS`."""
 
 from __future__ import annotations
 
@@ -8,18 +9,20 @@ import shlex
 import shutil
 import sys
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Protocol
+from typing import TYPE_CHECKING
 
 from model_profiling.core import files, process
 from model_profiling.core.errors import InputError, RunError, SetupError
 from model_profiling.core.formatting import plural
 from model_profiling.core.process import Completed
+from model_profiling.runner.build import RunnerBuild
 from model_profiling.runner.features import closure
+from model_profiling.runner.machine import MachineFacts, PlatformName, TargetChoice
 from model_profiling.runner.result import check_program
-from model_profiling.targets import state
 from model_profiling.targets.collect import (
     ExpectedFile,
     collect,
@@ -30,28 +33,117 @@ from model_profiling.targets.collect import (
 from model_profiling.targets.command import (
     BOUNDARIES,
     ETDUMP,
-    GAUGE,
     LOG,
     OUTPUTS,
     RESULT,
     SEEN,
-    Abilities,
     Places,
     build_command,
     build_lockstep_command,
     child_files,
-    known_abilities,
-    learn,
+    fit_to_runner,
+    refused_flags,
 )
-from model_profiling.targets.protocol import Job, LockstepJob, LockstepOutcome, Outcome
+from model_profiling.targets.job import Job, LockstepJob, LockstepOutcome, Outcome
 
-# Which jobs can take turns in one launch; others are measured in separate rounds.
+if TYPE_CHECKING:
+    from model_profiling.targets.remote.folder import Removed
 
 # Memory of a process not yet measured: the program, a packed copy of its weights, and a fixed part.
 _COPIES = 2
 _EVERY_PROCESS = 64 << 20
 # The share that stays free for other processes.
 _RESERVE = 0.1
+# The kit's runner stops itself at the limit; it is killed only if it could not.
+_GRACE_S = 5.0
+
+
+class Target(ABC):
+    """A place where programs run; the defaults are those of this machine."""
+
+    is_here = True
+    """Whether jobs run on this machine, which others may use too."""
+    build: RunnerBuild | None = None
+    """The kit's runner, once prepared."""
+
+    @property
+    @abstractmethod
+    def name(self) -> str:
+        """The name that the user gave it."""
+
+    @property
+    @abstractmethod
+    def choice(self) -> TargetChoice:
+        """The choice that opens it again."""
+
+    @property
+    @abstractmethod
+    def platform(self) -> PlatformName:
+        """The kind of machine."""
+
+    @property
+    @abstractmethod
+    def place(self) -> str:
+        """The folder for its runs; two machines of one kind have different ones."""
+
+    @property
+    @abstractmethod
+    def timings_are_latency(self) -> bool:
+        """False if times there differ from those of the hardware described."""
+
+    @abstractmethod
+    def prepare(self) -> None:
+        """Prepare everything that a job needs, or raise an error. Safe to repeat."""
+
+    @abstractmethod
+    def facts(self) -> MachineFacts:
+        """Return the current facts of the machine."""
+
+    def _route(self, *, own_runner: bool) -> Route:
+        """Return the route of the next job; `own_runner` says whether it brings its own runner."""
+        raise NotImplementedError
+
+    def _available_bytes(self) -> int | None:
+        """Return the memory that new processes can take; None if unknown."""
+        return None
+
+    @contextmanager
+    def held_ready(self) -> Iterator[None]:
+        """Hold the machine and apply the requested settings during the block; always restore them."""
+        yield
+
+    def take_notes(self) -> tuple[str, ...]:
+        """Return, once, what a person should know of settings that were changed and restored."""
+        return ()
+
+    def operators(self) -> frozenset[str] | None:
+        """Return the operators that the kit's runner has there; None if it was not prepared."""
+        return None
+
+    def libraries_with(self, operators: Iterable[str]) -> tuple[Path, ...]:
+        """Return libraries that its runner can open and that have all `operators`, if there are any."""
+        del operators
+        return ()
+
+    def execute(self, job: Job, into: Path, stem: str) -> Outcome:
+        """Run `job`; its files are `into`/`stem` plus a suffix."""
+        return execute(job, into, stem, self._route(own_runner=job.runner_path is not None))
+
+    def execute_lockstep(self, job: LockstepJob, into: Path, stem: str) -> LockstepOutcome:
+        """Run the launch; its files are `into`/`stem` plus a suffix, those of job N `stem_childN`."""
+        return execute_lockstep(job, into, stem, self._route(own_runner=False))
+
+    def why_not_lockstep(self, jobs: Sequence[Job], peaks: Mapping[Path, int]) -> str | None:
+        """Return why these jobs cannot take turns here, or None; `peaks` is the peak memory of programs."""
+        return unfit_for_turns(jobs) or too_large_together(jobs, peaks, self._available_bytes())
+
+    def clean(self) -> Removed:
+        """Remove everything that the kit put on the machine, unless a run is using it."""
+        raise InputError(f"the kit puts nothing on target {self.name}", "give android:SERIAL or ssh:HOST")
+
+    def close(self) -> None:
+        """End the connection to the machine, if there is one."""
+        return
 
 
 def unfit_for_turns(jobs: Sequence[Job]) -> str | None:
@@ -81,58 +173,36 @@ def too_large_together(
     )
 
 
-class Transport(Protocol):
-    """The way to the machine that runs a job. A `Path` is on this machine, a `str` is a path on that one."""
+class Transport:
+    """The way to the machine that runs a job. A `Path` is on this machine, a `str` is a path on that one.
+    This one is for this machine, where every file is in place already; `prefix` precedes each command."""
+
+    def __init__(self, prefix: tuple[str, ...] = ()) -> None:
+        self.prefix = prefix
 
     def make_folder(self, into: Path) -> str:
         """Make a folder there for the files of one job, which end up in `into` here."""
+        return str(into)
 
     def put(self, file: Path) -> str:
         """Send `file` unless it is there already; return its path there."""
+        return str(file)
 
     def put_runner(self, file: Path) -> tuple[str, ...]:
         """Send a user's own runner; return the command that starts it."""
+        return (str(file),)
 
-    def run(
-        self, argv: Sequence[str], *, folder: str, timeout: float, cores: Sequence[int]
-    ) -> process.Completed:
+    def run(self, argv: Sequence[str], *, folder: str, timeout: float, cores: Sequence[int]) -> Completed:
         """Run `argv` there for the job with this `folder`, on `cores` only if any are given; after `timeout`
         seconds stop it with all it started. The result's `argv` is what a person would type here."""
+        del folder
+        return process.run((*_pinning(cores), *self.prefix, *argv), timeout=timeout, leaves_nothing=True)
 
     def fetch(self, folder: str, wanted: Sequence[ExpectedFile], into: Path) -> None:
         """Bring the `wanted` files of a job's folder to `into`; leave the rest."""
 
     def remove(self, folder: str) -> None:
         """Remove a job's folder. A lost machine is not an error here: running the job already reported it."""
-
-
-@dataclass(frozen=True, slots=True)
-class LocalTransport:
-    """This machine, where every file is in place already; `prefix` precedes each command."""
-
-    prefix: tuple[str, ...] = ()
-
-    def make_folder(self, into: Path) -> str:
-        return str(into)
-
-    def put(self, file: Path) -> str:
-        return str(file)
-
-    def put_runner(self, file: Path) -> tuple[str, ...]:
-        return (str(file),)
-
-    def run(
-        self, argv: Sequence[str], *, folder: str, timeout: float, cores: Sequence[int]
-    ) -> process.Completed:
-        del folder
-        words = (*_pinning(cores), *self.prefix, *argv)
-        return process.run(words, timeout=timeout, leaves_nothing=True)
-
-    def fetch(self, folder: str, wanted: Sequence[ExpectedFile], into: Path) -> None:
-        """Do nothing: the job wrote to `into` itself."""
-
-    def remove(self, folder: str) -> None:
-        """Do nothing: the folder is `into`, which stays."""
 
 
 def _pinning(cores: Sequence[int]) -> tuple[str, ...]:
@@ -142,9 +212,9 @@ def _pinning(cores: Sequence[int]) -> tuple[str, ...]:
         raise InputError(
             "cpu_affinity cannot be set on this system", "leave it out; only Linux pins processes"
         )
-    known = os.cpu_count() or 1
-    if beyond := [core for core in cores if not 0 <= core < known]:
-        raise InputError(f"there is no CPU {beyond[0]}", f"choose from 0 to {known - 1}")
+    count = os.cpu_count() or 1
+    if beyond := [core for core in cores if not 0 <= core < count]:
+        raise InputError(f"there is no CPU {beyond[0]}", f"choose from 0 to {count - 1}")
     if shutil.which("taskset") is None:
         raise SetupError("cpu_affinity needs taskset", "install util-linux or leave cpu_affinity out")
     return ("taskset", "--cpu-list", ",".join(map(str, cores)))
@@ -161,41 +231,40 @@ class Route:
     timings_are_latency: bool = True
 
 
-# The kit's runner stops itself at the limit; it is killed only if it could not.
-_GRACE_S = 5.0
-
-
 def execute(job: Job, into: Path, stem: str, route: Route) -> Outcome:
     check_job(job)
-    own, wanted = job.runner_path, job
-    if own is None and not route.runner:
+    if job.runner_path is None and not route.runner:
         raise _not_prepared()
-    while True:
-        able = known_abilities(own) if own else Abilities()
-        job = able.fitted(wanted) if own else wanted
-
-        def command(places: Sequence[Places], job: Job = job, able: Abilities = able) -> tuple[str, ...]:
-            start = route.transport.put_runner(own) if own else route.runner
-            words = build_command(job, start, places[0], able)
-            return state.metered(words, job.gauge, f"{places[0].files}{state.ENDING}") if job.gauge else words
-
-        done = _launch(
-            *(route.transport, into, stem),
-            jobs={stem: job},
-            command=command,
-            left=expected_files(job, stem),
-            limit_s=job.timeout_s + (_GRACE_S if own is None else 0.0),
-            cores=job.cpu_affinity,
-        )
-        if own is None or not learn(own, done):
-            break
+    fitted, done = _run_alone(job, into, stem, route)
     latency = route.timings_are_latency
-    outcome = collect(job, done, into / stem, timings_are_latency=latency, code=route.code)
-    if job.etdump == wanted.etdump:
+    outcome = collect(fitted, done, into / stem, timings_are_latency=latency, code=route.code)
+    if fitted.etdump == job.etdump:
         return outcome
     if outcome.etdump is not None:  # made only for its times
         outcome.etdump.unlink()
     return replace(outcome, etdump=None, boundaries=None, etdump_warmup_runs=0)
+
+
+def _run_alone(
+    job: Job, into: Path, stem: str, route: Route, lacks: frozenset[str] = frozenset()
+) -> tuple[Job, Completed]:
+    """Run the process of `job`, again if a user's runner refuses flags; return the job as it was run."""
+    own, fitted = job.runner_path, fit_to_runner(job, lacks)
+
+    def command(places: Sequence[Places]) -> tuple[str, ...]:
+        start = route.transport.put_runner(own) if own else route.runner
+        return build_command(fitted, start, places[0], lacks)
+
+    done = _launch(
+        *(route.transport, into, stem),
+        jobs={stem: fitted},
+        command=command,
+        left=expected_files(fitted, stem),
+        limit_s=job.timeout_s + (_GRACE_S if own is None else 0.0),
+        cores=job.cpu_affinity,
+    )
+    refused = refused_flags(done) if own else frozenset()
+    return (fitted, done) if refused <= lacks else _run_alone(job, into, stem, route, lacks | refused)
 
 
 def execute_lockstep(job: LockstepJob, into: Path, stem: str, route: Route) -> LockstepOutcome:
@@ -230,13 +299,13 @@ def _launch(
 ) -> Completed:
     """Run one process for `jobs` (by the stem of their files): send, run, keep the log, fetch `left`."""
     files.make_folder(into)
-    for each in (stem, *jobs):
-        _clear(into, each)
+    for name in (stem, *jobs):
+        _clear(into, name)
     folder = transport.make_folder(into)
     try:
         places = [
-            Places(transport.put(job.model), tuple(map(transport.put, job.inputs)), f"{folder}/{each}")
-            for each, job in jobs.items()
+            Places(transport.put(job.model), tuple(map(transport.put, job.inputs)), f"{folder}/{name}")
+            for name, job in jobs.items()
         ]
         done = transport.run(command(places), folder=folder, timeout=limit_s, cores=cores)
         log = f"$ {shlex.join(done.argv)}\n{done.stdout}{done.stderr}"
@@ -295,28 +364,7 @@ def check_job(job: Job) -> None:
 
 def _clear(into: Path, stem: str) -> None:
     """Remove files of an earlier run, so that they cannot pass for this one's."""
-    kept = into.glob(f"{glob.escape(stem + OUTPUTS)}[0-9]*.bin")
-    endings = (LOG, ETDUMP, BOUNDARIES, RESULT, GAUGE, SEEN)
-    for path in (*(into / f"{stem}{ending}" for ending in endings), *kept):
+    outputs = into.glob(f"{glob.escape(stem + OUTPUTS)}[0-9]*.bin")
+    endings = (LOG, ETDUMP, BOUNDARIES, RESULT, SEEN)
+    for path in (*(into / f"{stem}{ending}" for ending in endings), *outputs):
         path.unlink(missing_ok=True)
-
-
-class RunnerTarget(ABC):
-    """The base of all targets: jobs run on the machine at the end of its route."""
-
-    @abstractmethod
-    def _route(self, *, own_runner: bool) -> Route:
-        """Return the route of the next job; `own_runner` says whether it brings its own runner."""
-
-    @abstractmethod
-    def _available_bytes(self) -> int | None:
-        """Return the memory that new processes can take; None if unknown."""
-
-    def execute(self, job: Job, into: Path, stem: str) -> Outcome:
-        return execute(job, into, stem, self._route(own_runner=job.runner_path is not None))
-
-    def execute_lockstep(self, job: LockstepJob, into: Path, stem: str) -> LockstepOutcome:
-        return execute_lockstep(job, into, stem, self._route(own_runner=False))
-
-    def why_not_lockstep(self, jobs: Sequence[Job], peaks: Mapping[Path, int]) -> str | None:
-        return unfit_for_turns(jobs) or too_large_together(jobs, peaks, self._available_bytes())

@@ -2,16 +2,11 @@
 
 from __future__ import annotations
 
-import math
 import re
-import statistics
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
-from itertools import groupby, pairwise
+from collections.abc import Mapping
 from typing import Literal
 
-from model_profiling.core.formatting import plural
-from model_profiling.runner.machine import CPU_FILES, Battery, DeviceState, Energy, Gauge
+from model_profiling.runner.machine import CPU_FILES, Battery, DeviceState
 from model_profiling.targets import power_mode
 
 Texts = Mapping[str, Mapping[str, str]]
@@ -21,10 +16,8 @@ FILES = {
     **CPU_FILES,
     "zone": "/sys/class/thermal/thermal_zone*/temp",
     "zone_type": "/sys/class/thermal/thermal_zone*/type",
-    "gauge_status": "/sys/class/power_supply/battery/status",
-    "gauge_percent": "/sys/class/power_supply/battery/capacity",
-    "gauge_current": "/sys/class/power_supply/battery/current_now",
-    "gauge_voltage": "/sys/class/power_supply/battery/voltage_now",
+    "battery_status": "/sys/class/power_supply/battery/status",
+    "battery_percent": "/sys/class/power_supply/battery/capacity",
     "boot": "/proc/sys/kernel/random/boot_id",
 }
 COMMANDS = {
@@ -81,20 +74,6 @@ def device_id(texts: Texts) -> str | None:
     return None if re.fullmatch(_NOBODYS, said, re.IGNORECASE) else said
 
 
-def gauge_of(texts: Texts) -> Gauge | str:
-    """Return the fuel gauge's files, or why its readings would not be the phone's power use."""
-    status = (_battery(texts) or Battery()).status
-    if status != "discharging":
-        what = f"the phone is {status}" if status else "the phone does not say whether it is charging"
-        return f"{what}: its fuel gauge shows what it uses only while it runs on battery"
-    current, voltage = (next(iter(texts.get(f"gauge_{name}", {})), None) for name in ("current", "voltage"))
-    if current is None or amperes(_text(texts, "gauge_current")) is None:
-        return "the phone's fuel gauge reports no current to adb"
-    if voltage is None or volts(_text(texts, "gauge_voltage")) is None:
-        return "the phone's fuel gauge reports no voltage to adb"
-    return Gauge(current, voltage)
-
-
 def temperature(state: DeviceState) -> float | None:
     """Return the hottest sensor on the chip, else the hottest of all, else the battery's."""
     on_chip = [value for name, value in state.temperatures_c.items() if _ON_CHIP.search(name)]
@@ -108,39 +87,19 @@ def on_battery(state: DeviceState) -> bool | None:
     return state.battery.status == "discharging"
 
 
-def amperes(text: str) -> float | None:
-    """Return a fuel gauge's current in amperes, unsigned. Linux specifies microamperes; a number too small
-    for a phone that is awake is in milliamperes, as some makers give it."""
-    if not re.fullmatch(r"-?[0-9]{1,9}", text.strip()):
-        return None
-    value = abs(int(text))
-    amps = value / 1e6 if value >= 15_000 else value / 1e3
-    return amps if 0.005 < amps < 15 else None
-
-
-def volts(text: str) -> float | None:
-    """Return a battery's voltage from microvolts or millivolts; a phone has one cell, or two in series."""
-    if not re.fullmatch(r"[0-9]{1,9}", text.strip()):
-        return None
-    return next((int(text) / unit for unit in (1e6, 1e3) if 2.5 < int(text) / unit < 10), None)
-
-
 def _battery(texts: Texts) -> Battery | None:
     said = _text(texts, "dumpsys_battery")
     level, scale = (_number(rf"^[ \t]*{name}: ([0-9]{{1,4}})$", said) for name in ("level", "scale"))
     percent = 100 * level / scale if level is not None and scale else None
     if percent is None:
-        percent = _number(r"^([0-9]{1,3})$", _text(texts, "gauge_percent"))
+        percent = _number(r"^([0-9]{1,3})$", _text(texts, "battery_percent"))
     told = re.search(r"(?m)^[ \t]*status: ([0-9])$", said)
-    status = _STATUS.get(_text(texts, "gauge_status")) or _STATUS.get(told[1] if told else "")
+    status = _STATUS.get(_text(texts, "battery_status")) or _STATUS.get(told[1] if told else "")
     tenths = _number(r"^[ \t]*temperature: (-?[0-9]{1,4})$", said)
-    voltage = re.search(r"(?m)^[ \t]*voltage: ([0-9]{1,7})$", said)
     found = Battery(
         percent=percent if percent is not None and percent <= 100 else None,
         status=status,
         temperature_c=_plausible(tenths / 10) if tenths is not None else None,
-        current_a=amperes(_text(texts, "gauge_current")),
-        voltage_v=volts(_text(texts, "gauge_voltage")) or volts(voltage[1] if voltage else ""),
     )
     return found if found != Battery() else None
 
@@ -190,118 +149,3 @@ def _line(texts: Texts, name: str) -> str | None:
 def _number(pattern: str, text: str) -> int | None:
     found = re.search(pattern, text, re.MULTILINE)
     return int(found[1]) if found else None
-
-
-# The energy of an inference: the fuel gauge is read while one program runs by itself. A gauge measures the
-# whole phone, screen and radio included, a few times a second at best. So a program runs for many seconds,
-# and the error comes from how much the readings differ.
-
-ENDING = "_gauge.txt"
-"""The suffix of a job's file with the readings."""
-_PERIOD_S = 0.2
-# A gauge averages over about the last second, so its first readings are from before.
-_SETTLING_S = 2.0
-_FEWEST = 5
-# Two-sided 95% of Student's t for 4, 5, ... degrees of freedom; beyond that the last one is close enough.
-_T_95 = (2.776, 2.571, 2.447, 2.365, 2.306, 2.262, 2.228, 2.201, 2.179, 2.160, 2.145, 2.131, 2.120, 2.110)
-
-
-def metered(argv: Sequence[str], gauge: Gauge, file: str) -> tuple[str, ...]:
-    """Wrap `argv` so that the gauge is read into `file` while it runs; the last line has the end time."""
-    # The shell's own `read` starts no process, so that the meter uses little energy itself.
-    script = (
-        '{ while :; do read -r u x </proc/uptime; read -r c <"$1"; read -r v <"$2"; echo "$u $c $v"; '
-        f'sleep {_PERIOD_S}; done >"$3" 2>/dev/null & }}; m=$!; f=$3; shift 3; '
-        '"$@"; s=$?; read -r u x </proc/uptime; kill $m; wait $m 2>/dev/null; echo "end $u" >>"$f"; exit $s'
-    )
-    return ("sh", "-c", script, "sh", gauge.current, gauge.voltage, file, *argv)
-
-
-def most_bytes(limit_s: float) -> int:
-    return 64 * math.ceil(2 * limit_s / _PERIOD_S) + (64 << 10)
-
-
-@dataclass(frozen=True, slots=True)
-class Reading:
-    """One reading of the gauge: the raw texts and their values."""
-
-    uptime_s: float
-    current: str
-    voltage: str
-    amperes: float
-    volts: float
-
-    @property
-    def watts(self) -> float:
-        return self.amperes * self.volts
-
-
-@dataclass(frozen=True, slots=True)
-class Metered:
-    """The readings of a gauge while a program ran, whose inferences came last."""
-
-    readings: tuple[Reading, ...]
-    end_s: float | None
-    busy_s: float
-
-    def counts(self, reading: Reading) -> bool:
-        """Whether the reading covers the inferences alone."""
-        return (
-            self.end_s is not None
-            and self.end_s - self.busy_s + _SETTLING_S <= reading.uptime_s <= self.end_s
-        )
-
-
-def read_metered(text: str, iterations_ns: Sequence[int]) -> Metered:
-    ended = re.search(r"(?m)^end ([0-9]{1,9}\.[0-9]{1,4})$", text)
-    found: list[Reading] = []
-    for line in text.splitlines():
-        words = line.split()
-        if len(words) == 3 and re.fullmatch(r"[0-9]{1,9}\.[0-9]{1,4}", words[0]):
-            current, voltage, at = amperes(words[1]), volts(words[2]), float(words[0])
-            # Skip readings whose time does not advance.
-            later = not found or at > found[-1].uptime_s
-            if current is not None and voltage is not None and later:
-                found.append(Reading(at, words[1], words[2], current, voltage))
-    return Metered(tuple(found), float(ended[1]) if ended else None, sum(iterations_ns) / 1e9)
-
-
-def energy_of(metered: Metered, inferences: int) -> Energy:
-    end, busy_s = metered.end_s, metered.busy_s
-    if end is None or not inferences:
-        return Energy(reason="the readings of the fuel gauge are incomplete")
-    powers = [(reading.uptime_s, reading.watts) for reading in metered.readings if metered.counts(reading)]
-    # A repeated value is not a new reading of the gauge.
-    different = [watts for watts, _ in groupby(watts for _, watts in powers)]
-    if len(different) < _FEWEST:
-        told = plural(len(different), "different reading")
-        return Energy(
-            readings=len(different),
-            reason=f"the fuel gauge gave {told} in {busy_s:.0f} s, {_FEWEST} are needed",
-        )
-    held = [(later - at, watts) for (at, watts), (later, _) in pairwise([*powers, (end, 0.0)])]
-    mean = sum(lasted * watts for lasted, watts in held) / sum(lasted for lasted, _ in held)
-    count = len(different)
-    t = _T_95[min(count - _FEWEST, len(_T_95) - 1)]
-    error = t * statistics.stdev(different) / math.sqrt(count)
-    seconds = busy_s / inferences
-    return Energy(
-        joules=mean * seconds,
-        low=max(mean - error, 0.0) * seconds,
-        high=(mean + error) * seconds,
-        watts=mean,
-        readings=len(different),
-    )
-
-
-def readings_csv(metered: Metered, inferences: int) -> str:
-    """Return all readings as CSV, so that the energy can be recomputed; the last line is the end."""
-    lines = ["uptime_s,current,voltage,amperes,volts,counted,inferences,busy_s"]
-    lines += [
-        f"{reading.uptime_s:.2f},{reading.current},{reading.voltage},{reading.amperes:.6f},{reading.volts:.6f},"
-        f"{int(metered.counts(reading))},,"
-        for reading in metered.readings
-    ]
-    if metered.end_s is not None:
-        lines.append(f"{metered.end_s:.2f},,,,,,{inferences},{metered.busy_s:.6f}")
-    return "\n".join(lines) + "\n"

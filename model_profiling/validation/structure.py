@@ -22,7 +22,8 @@ from model_profiling.core.records import read_json_object
 from model_profiling.core.safe_read import inside, is_regular, is_there
 from model_profiling.program.category import MATRIX
 from model_profiling.runner.result import LockstepResult, read_lockstep_result, read_result
-from model_profiling.runs import Manifest, Run, Times
+from model_profiling.runs import Manifest, Metrics, Run, Times
+from model_profiling.runs.figures import compute_metrics, latencies
 from model_profiling.runs.folders import refuse_links_out
 from model_profiling.runs.journal import TIMED, Entry
 from model_profiling.runs.manifest import MEASURE_AGAIN
@@ -62,6 +63,14 @@ class CheckedRun:
     def promises_little(self) -> bool:
         """Whether the run has no manifest, or one of the earlier kit (version 0)."""
         return self.manifest is None or self.manifest.version_0
+
+    @cached_property
+    def computed_metrics(self) -> Metrics | None:
+        """The content of `metrics.json`, computed again; None if there is no journal to compute it from."""
+        journal = self.run.journal
+        if self.manifest is None or journal is None:
+            return None
+        return compute_metrics(self.manifest, journal, self.path, latencies(self.manifest, journal))
 
     @cached_property
     def analysis(self) -> RunAnalysis | FormatError | None:
@@ -130,8 +139,7 @@ def manifest_parses(run: CheckedRun, _wrong: list[str]) -> str:
         if not is_there(run.path / names.MANIFEST):
             raise NoVerdict(f"there is none, only a pipeline summary: {told}")
         return f"{told}: fewer checks are possible"
-    parts = f" in {plural(len(run.manifest.parts), 'part')}" if run.manifest.earlier_parts else ""
-    return f"{experiments} ({run.manifest.target.platform}){parts}"
+    return f"{experiments} ({run.manifest.target.platform})"
 
 
 @question("JSON files", COMPUTE_AGAIN)
@@ -246,11 +254,10 @@ def _wrong_runs(run: CheckedRun) -> Iterator[str]:
 
 def _uneven_launches(run: CheckedRun) -> Iterator[str]:
     """Experiments of one launch have one turn each in every cycle; otherwise their turns cannot be paired."""
-    seen: dict[tuple[tuple[str, ...], str], DumpAnalysis] = {}
+    seen: dict[str, DumpAnalysis] = {}
     for result in run.run.results:
-        together = run.manifest.part_of(result.experiment).experiments if run.manifest else ()
         for dump in run.dumps_of.get(result.series, ()) if result.etdump_turn_length else ():
-            first = seen.setdefault((together, dump.dump.met), dump)
+            first = seen.setdefault(dump.dump.met, dump)
             if dump.turns[-1] != first.turns[-1]:
                 counts = (
                     f"{one.path.name} has {plural(int(one.turns[-1]) + 1, 'turn')}" for one in (first, dump)
@@ -317,7 +324,11 @@ def journal_agrees(checked: CheckedRun, wrong: list[str]) -> str:
     for entry in kept:
         path = inside(checked.path, entry.told or "", f"{names.JOURNAL}: told")
         try:
-            wrong += _unlike(entry, _told(entry, path, launches(path) if entry.launch else None))
+            every = _written(entry, path, launches(path) if entry.launch else None)
+            alone = (entry.iterations_ns,), (entry.cpu_ns,), (entry.preemptions,)
+            ours = (entry.turns_ns, entry.turns_cpu_ns, entry.turns_preemptions) if entry.launch else alone
+            for columns in zip(every, ours, _UNITS, strict=True):
+                wrong += _unlike_column(entry, *columns)
         except ProfilingError as problem:
             wrong.append(f"{entry.told}: {problem.problem}")
     said = f"the latencies of {plural(len(kept), 'process')} match what the runner wrote"
@@ -328,11 +339,12 @@ def journal_agrees(checked: CheckedRun, wrong: list[str]) -> str:
     return said
 
 
+_UNITS = ("ns", "ns of CPU time", "interruptions")
 _Columns = tuple[Sequence[Sequence[int]], ...]
 """Wall times, CPU times and interruptions, turn by turn; a process by itself is one turn."""
 
 
-def _told(entry: Entry, path: Path, launch: LockstepResult | None) -> _Columns:
+def _written(entry: Entry, path: Path, launch: LockstepResult | None) -> _Columns:
     """Every inference as the runner wrote it."""
     if launch is None:
         alone = read_result(path)
@@ -342,13 +354,6 @@ def _told(entry: Entry, path: Path, launch: LockstepResult | None) -> _Columns:
     own = [number for number, child in enumerate(launch.turns.child) if child == entry.told_child]
     columns = launch.turns.iterations_ns, launch.turns.cpu_ns, launch.turns.preemptions
     return tuple([column[number] for number in own] for column in columns)
-
-
-def _unlike(entry: Entry, every: _Columns) -> Iterator[str]:
-    alone = (entry.iterations_ns,), (entry.cpu_ns,), (entry.preemptions,)
-    columns = (entry.turns_ns, entry.turns_cpu_ns, entry.turns_preemptions) if entry.launch else alone
-    for told, ours, unit in zip(every, columns, ("ns", "ns of CPU time", "interruptions"), strict=True):
-        yield from _unlike_column(entry, told, ours, unit)
 
 
 def _unlike_column(

@@ -48,7 +48,6 @@ _ABOUT_RUNS = (
     structure.journal_agrees,
     figures.latencies_match,
     figures.comparisons_hold,
-    figures.emulated_has_no_latency,
     figures.kernels_fit_the_switch,
     figures.sampling_fits_the_counts,
     figures.outputs_agree,

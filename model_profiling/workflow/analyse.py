@@ -128,8 +128,8 @@ def _evidence_in(path: Path, sha256: str, method: str | None) -> Evidence:
             f"{path} is a run of another program ({other})",
             "profile a copy of this .pte file there: two exports of one model are two programs",
         )
-    if method and manifest.method_run not in ("", method):
-        raise InputError(f"{path} ran the method {manifest.method_run}, not {method}", "name a run of that")
+    if method and manifest.method not in ("", method):
+        raise InputError(f"{path} ran the method {manifest.method}, not {method}", "name a run of that")
     if run.evidence is not None and not run.evidence.problem:
         return run.evidence
     if run.times is not Times.EMULATED or not manifest.has_ended:

@@ -23,14 +23,13 @@ from model_profiling.core.files import StrPath, as_path
 from model_profiling.core.formatting import did_you_mean, listing, plural
 from model_profiling.program import SourceRef
 from model_profiling.program.category import Category, operator_type
-from model_profiling.report.comparison import Comparison, SideFacts, headline
+from model_profiling.report.comparison import Comparison, SideFacts
 from model_profiling.runs import Run, Times
 from model_profiling.runs.comparability import Origin, Timed, device_of
 from model_profiling.runs.folders import only_run_in
 from model_profiling.statistics.measure import Rule
-from model_profiling.store.labels import Labels
 from model_profiling.store.run_rows import identity_of, variant_of
-from model_profiling.store.store import Store
+from model_profiling.store.store import FEWEST_LETTERS, Store
 from model_profiling.workflow.compare import (
     Measurement,
     MeasurementSeries,
@@ -42,16 +41,9 @@ from model_profiling.workflow.compare import (
 Row = Mapping[str, Any]  # the columns are in `store/tables.py`
 PREFIX = "store:"
 LAST_GOOD = "last-good"
-GOOD, BAD = "good", "bad"
-_FEWEST_LETTERS = 6
-"""Shortest prefix of a run's id that is accepted."""
+BAD = "bad"
 _MOST_NAMED = 4
 _VARIANT = ("model", "dtype", "backend")
-_FIRST = "let the first one pass with --add --first-is-good"
-
-
-class NoBaseline(InputError):
-    """The store has no other run of this model, dtype and backend on this device."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,13 +58,11 @@ class Judged:
     device: str
     device_title: str
     emulated: bool
-    unfinished: str | None
-    """Its state if it is not finished."""
 
     @property
     def words(self) -> str:
-        told = ", ".join(filter(None, (self.dtype, self.backend)))
-        return f"{self.model}{f' ({told})' if told else ''}"
+        variant = ", ".join(filter(None, (self.dtype, self.backend)))
+        return f"{self.model}{f' ({variant})' if variant else ''}"
 
 
 def judged_run(run_dir: StrPath, device: str | None = None) -> Judged:
@@ -82,16 +72,9 @@ def judged_run(run_dir: StrPath, device: str | None = None) -> Judged:
     run = Run.open(folder)
     if run.manifest is None:
         raise InputError(f"{folder} has no {names.MANIFEST}: its machine is unknown", "name a run directory")
-    found = device_of(run.manifest)
-    return Judged(
-        folder,
-        identity_of(run).run_id,
-        *variant_of(run),
-        device or found.name,
-        device or found.title,
-        run.times is Times.EMULATED,
-        run.manifest.unfinished,
-    )
+    machine = device_of(run.manifest)
+    named = device or machine.name, device or machine.title
+    return Judged(folder, identity_of(run).run_id, *variant_of(run), *named, run.times is Times.EMULATED)
 
 
 def baseline_word(against: str) -> str:
@@ -107,8 +90,7 @@ def baseline_word(against: str) -> str:
 
 _OTHERS = """
     SELECT run_id, name, measured_at, added_at, model, dtype, backend, device, device_name, times, state,
-           tags, commit_hash, method, inputs, cpu, cores, platform, program_sha256, executorch, runner_build,
-           is_arm, has_sme2
+           tags, commit_hash
     FROM runs WHERE run_id <> :run_id
     ORDER BY coalesce(measured_at, added_at) DESC, added_at DESC, run_id
 """
@@ -119,40 +101,36 @@ def find_baseline(store: Store, word: str, judged: Judged, *, across_machines: b
     """Return the row of the run that `word` means for `judged`, or raise an error that says what to do."""
     others = store.rows(_OTHERS, run_id=judged.run_id)
     last_good = word == LAST_GOOD
-    if not last_good and (found := _by_id(word, judged, others)) is not None:
-        if found["device"] != judged.device and not across_machines:
+    if not last_good and (row := _by_id(word, judged, others)) is not None:
+        if row["device"] != judged.device and not across_machines:
             raise InputError(
-                f"run {found['run_id'][:12]} was measured on {found['device_name']}, this one on "
+                f"run {row['run_id'][:12]} was measured on {row['device_name']}, this one on "
                 f"{judged.device_title}",
                 "name one of this device, or compare the machines: --across-machines",
             )
-        return found
+        return row
     named = [row for row in others if last_good or word in row["tags"] or row["name"] == word]
     if not named and not last_good:
-        known = {LAST_GOOD, *(name for row in others for name in (row["name"], *row["tags"]))}
+        words = {LAST_GOOD, *(name for row in others for name in (row["name"], *row["tags"]))}
         raise InputError(
             f"no run in {store.address} has the tag, the name or the id {word!r}",
-            f"{did_you_mean(word, sorted(known))} see: {store.command('list')}".lstrip(),
+            f"{did_you_mean(word, sorted(words))} see: {store.command('list')}".lstrip(),
         )
     same = [row for row in named if all(row[name] == getattr(judged, name) for name in _VARIANT)]
     here = [row for row in same if _is_of_device(row, judged, across_machines)]
-    refusal = NoBaseline if last_good else InputError
-    which = f"{store.address} has no other run" if last_good else f"{word!r} is no run"
-    add = f"{_FIRST}, or add one that is good: {store.command('add RUN_DIR')}"
-    if not same:
-        raise refusal(f"{which} of {judged.words}", add if last_good else "name one of this model")
+    add = f"add one that is good: {store.command('add RUN_DIR')}"
     if not here:
+        which = f"{store.address} has no other run" if last_good else f"{word!r} is no run"
+        where = f" on {judged.device_title}: {_devices(same)}" if same else ""
         similar = any(_is_of_device(row, judged, across_machines=True) for row in same)
         across = "compare the machines with --across-machines; else " if similar else ""
-        raise refusal(
-            f"{which} of {judged.words} on {judged.device_title}: {_devices(same)}",
-            f"{across}{add if last_good else 'name one of this device'}",
-        )
+        cure = add if last_good else "name one of this model and device"
+        raise InputError(f"{which} of {judged.words}{where}", f"{across}{cure}")
     good = [row for row in here if row["state"] == "finished" and BAD not in row["tags"]]
     if last_good and not good:
         raise InputError(
             f"none of the {plural(len(here), 'run')} of {judged.words} in {store.address} is good",
-            f"remove the tag {BAD} from one, or add one: {store.command('add RUN_DIR')}",
+            f"remove the tag {BAD} from one, or {add}",
         )
     return good[0] if last_good else here[0]
 
@@ -165,7 +143,7 @@ def _is_of_device(row: Row, judged: Judged, across_machines: bool) -> bool:
 
 
 def _by_id(word: str, judged: Judged, rows: Sequence[Row]) -> Row | None:
-    if len(word) < _FEWEST_LETTERS:
+    if len(word) < FEWEST_LETTERS:
         return None
     if judged.run_id.startswith(word):
         raise InputError(f"{PREFIX}{word} is this run itself", "name another one")
@@ -192,21 +170,16 @@ def compare_with_baseline(
     across_machines: bool = False,
     fail_on: Iterable[Aspect] = (),
     device: str | None = None,
-    first_is_good: bool = False,
 ) -> Comparison:
-    """Judge the run in `b` against one of `store`, with the same statistics as any two runs. If the store has
-    none of its model, dtype and backend on its device, raise `NoBaseline`, or with `first_is_good` return a
-    comparison that says so. Any other problem is an `InputError`."""
+    """Judge the run in `b` against one of `store`, with the same statistics as any two runs."""
     gated = asked_gates(limit, fail_on)
     judged = judged_run(b, device)
-    try:
-        row = find_baseline(store, baseline, judged, across_machines=across_machines)
-    except NoBaseline as problem:
-        if not first_is_good:
-            raise
-        return _first(judged, baseline, limit, gated, problem.problem)
+    row = find_baseline(store, baseline, judged, across_machines=across_machines)
+    measured = row["measured_at"] or row["added_at"]
+    parts = [row["run_id"][:12], row["name"], f"{measured:%Y-%m-%d %H:%M}" if measured else ""]
+    parts += [f"commit {row['commit_hash'][:12]}"] if row["commit_hash"] else []
     return compare_sides(
-        stored_side(store, row, _shown_name(baseline, row)),
+        stored_side(store, row["run_id"], f"{PREFIX}{baseline} ({', '.join(filter(None, parts))})"),
         load_measurement(judged.path),
         limit=limit,
         across_machines=across_machines,
@@ -214,68 +187,13 @@ def compare_with_baseline(
     )
 
 
-def _first(judged: Judged, word: str, limit: float | None, gated: tuple[Aspect, ...], why: str) -> Comparison:
-    """Return the result for a first run. It must be complete, because later runs are compared with it."""
-    if judged.unfinished:
-        raise InputError(
-            f"{judged.path} is {judged.unfinished}: it cannot be the baseline of later runs",
-            "continue it with --resume",
-        )
-    nobody = SideFacts(f"{PREFIX}{word}", "nothing", "", "", "", "", "", "", Times.UNKNOWN)
-    return Comparison(nobody, load_measurement(judged.path).facts, (), (), (), limit, gated=gated, first=why)
-
-
-def _shown_name(word: str, row: Row) -> str:
-    measured = row["measured_at"] or row["added_at"]
-    parts = [row["run_id"][:12], row["name"], measured.strftime("%Y-%m-%d %H:%M") if measured else ""]
-    parts += [f"commit {row['commit_hash'][:12]}"] if row["commit_hash"] else []
-    return f"{PREFIX}{word} ({', '.join(filter(None, parts))})"
-
-
-@dataclass(frozen=True, slots=True)
-class KeptVerdict:
-    store: str
-    run_id: str
-    tag: str | None
-    """None if nothing regressed, but noise could hide a regression."""
-
-
-def keep_verdict(
-    store: Store, run_dir: StrPath, comparison: Comparison, *, device: str | None = None
-) -> KeptVerdict:
-    """Add the judged run to `store` with its verdict as a tag; refuse a run without a verdict. A run whose
-    noise could hide a regression is added without one."""
-    if comparison.answer in (None, "no answer"):
-        raise InputError(
-            f"{run_dir} has no verdict, so it is not added to the store", "add it by hand: sme2prof store add"
-        )
-    judged = judged_run(run_dir, device)
-    added = store.add([judged.path], Labels(device=device))
-    if added.refused:
-        raise InputError(added.refused[0].problem, added.refused[0].fix)
-    run_id = added.runs[0].run_id
-    if added.runs[0].outcome == "an earlier state of one that is there":
-        raise InputError(
-            f"{judged.path} is {added.runs[0].outcome}",
-            "compare the run as it is now: this verdict was not kept",
-        )
-    limit = comparison.limit
-    noisy = limit is not None and any(found.could_hide(limit) for found in comparison.series)
-    if noisy and comparison.answer != "failed":
-        return KeptVerdict(store.address, run_id, None)
-    tag, other = (BAD, GOOD) if comparison.answer == "failed" else (GOOD, BAD)
-    store.tag([run_id], [tag], note=headline(comparison))
-    store.tag([run_id], [other], remove=True)
-    return KeptVerdict(store.address, run_id, tag)
-
-
 # A stored run as one side of a comparison. Latencies are stored by round, so the same statistics compare them
 # end to end. Operators are stored without their times in every round: they are compared, but not their times.
 
 
-def stored_side(store: Store, run: Row, name: str) -> Measurement:
-    """Return the run of the row `run`; `name` is what the user called it."""
-    run_id = run["run_id"]
+def stored_side(store: Store, run_id: str, name: str) -> Measurement:
+    """Return a stored run; `name` is what the user called it."""
+    (run,) = store.rows("SELECT * FROM runs WHERE run_id = :run_id", run_id=run_id)
     experiments = store.rows(
         """SELECT experiments.*, tokens.tokens, tokens.position FROM experiments
            LEFT JOIN tokens ON tokens.run_id = experiments.run_id
@@ -286,8 +204,7 @@ def stored_side(store: Store, run: Row, name: str) -> Measurement:
     operators = store.rows(
         "SELECT * FROM operators WHERE run_id = :run_id ORDER BY method, call, position, name", run_id=run_id
     )
-    (row,) = store.rows("SELECT kernels FROM runs WHERE run_id = :run_id", run_id=run_id)
-    kernels = sorted(row["kernels"], key=lambda kernel: str(kernel["kernel"]))
+    kernels = sorted(run["kernels"], key=lambda kernel: str(kernel["kernel"]))
     proven = [kernel for kernel in kernels if kernel["proven_by"] == "evidence"]
     facts = SideFacts(
         name=name,
@@ -299,7 +216,6 @@ def stored_side(store: Store, run: Row, name: str) -> Measurement:
         executorch=run["executorch"],
         runner_build=run["runner_build"],
         times=Times(run["times"]),
-        cores=run["cores"],
         is_arm=run["is_arm"],
         tokens=experiments[0]["tokens"] if experiments else None,
     )
@@ -347,7 +263,6 @@ def _stored_series(run: Row, row: Row, operators: Sequence[Row], kernels: Sequen
         series,
         origin,
         timed,
-        row["median_ms"],
         operators=tuple(map(_operator, operators)),
         kernels=_kernels(
             series,

@@ -1,4 +1,4 @@
-"""Compares two measurements (run directories, dumps or files of latencies): what changed, and how certainly.
+"""Compares two measurements (run directories or dumps): what changed, and how certainly.
 
 Series that took turns in the same launches are compared launch by launch; series of one run directory round
 by round; runs made at different times with an allowance for changes of the machine (`run/comparability.py`).
@@ -11,10 +11,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
-import numpy as np
-
 from model_profiling.analysis.evidence import SeriesEvidence
-from model_profiling.analysis.input_files import read_latencies
 from model_profiling.analysis.operators import Operator
 from model_profiling.analysis.pairing import Pairing, Pairs, match_operators, pair_series
 from model_profiling.analysis.run import Proven, analyse_run, proven_of
@@ -29,22 +26,17 @@ from model_profiling.analysis.structure import (
 )
 from model_profiling.config import names
 from model_profiling.config.series import Series
-from model_profiling.core.errors import FormatError, InputError
+from model_profiling.core.errors import InputError
 from model_profiling.core.files import StrPath, as_path
 from model_profiling.core.formatting import listing
-from model_profiling.core.records import read_json_object
 from model_profiling.report.comparison import Comparison, SeriesComparison, SideFacts
 from model_profiling.runs import Run, Times, why_not_comparable
 from model_profiling.runs.comparability import Origin, Timed, compare_timed, timed_as_kept, way_of
 from model_profiling.runs.folders import only_run_in
-from model_profiling.runs.metrics import read_metrics, read_robust_stats
 from model_profiling.statistics.speedup import Speedup
 
-# One side of a comparison: a run directory, a dump or a file of latencies.
-
-_TOLD = 12
+_MOST_NAMED = 12
 """How many series an error names."""
-_WHAT_TO_NAME = "name a run directory, an .etdump or a JSON file of a run"
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,8 +45,6 @@ class MeasurementSeries:
     origin: Origin
     timed: Timed = field(default_factory=Timed)
     """Without the tracer; empty if not measured."""
-    median_only: float | None = None
-    """The median without the tracer, if a file kept it without the latencies."""
     dumps: SeriesAnalysis | None = None
     names: tuple[str, ...] = ()
     """Other names of its experiment: a CPU without SME2 has one baseline for both on and off."""
@@ -84,92 +74,54 @@ class Measurement:
 
     @property
     def experiments(self) -> str:
-        told = [str(found.series) for found in self.series[:_TOLD]]
-        left = len(self.series) - len(told)
-        return "; ".join([*told, *([f"and {left} more"] if left else [])]) or "none"
+        named = [str(one.series) for one in self.series[:_MOST_NAMED]]
+        left = len(self.series) - len(named)
+        return "; ".join([*named, *([f"and {left} more"] if left else [])]) or "none"
 
 
 def load_measurement(path: Path, times: Times | None = None) -> Measurement:
     if path.is_dir():
         folder = only_run_in(path)
         return _of_run(Run.open(folder, times=times), str(folder), "run directory")
-    if not path.is_file():
-        raise InputError(f"there is no {path}", _WHAT_TO_NAME)
-    if names.is_dump(path):
-        return _of_run(Run.of_files([path], times=times), str(path), "dump")
-    if path.suffix == ".json":
-        return _of_json(path, times)
-    raise InputError(f"{path} is neither a run directory, a dump nor a JSON file of latencies", _WHAT_TO_NAME)
+    if not path.is_file() or not names.is_dump(path):
+        problem = f"{path} is neither a run directory nor a dump" if path.exists() else f"there is no {path}"
+        raise InputError(problem, "name a run directory or an .etdump")
+    return _of_run(Run.of_files([path], times=times), str(path), "dump")
 
 
 def _of_run(run: Run, name: str, kind: str) -> Measurement:
     analysis = analyse_run(run, run.programs(), tolerant=kind == "run directory") if run.dumps else None
     proven = (analysis.proven if analysis else None) or proven_of(run, ())
-    own = {found.series: found for found in _place(proven, 0)}
+    own = {kernels.series: kernels for kernels in _kernels_of(proven, 0)}
+    manifest = run.whole.manifest
     series = []
-    for found in run.series:
-        latency = run.metrics.latency(found) if run.metrics else None
-        timed = run.times_of(found).are_latencies
-        dumps = analysis.of(found) if analysis else None
+    for one in run.series:
+        dumps, stats = analysis.of(one) if analysis else None, run.robust_stats(one)
         series.append(
             MeasurementSeries(
-                found,
-                run.origin(found),
-                _timed(run, found),
-                latency.end_to_end_ms.median if timed and latency and latency.end_to_end_ms else None,
+                one,
+                run.origin(one),
+                timed_as_kept(stats.end_to_end_rounds_ms, run.whole.journal, one) if stats else Timed(),
                 dumps,
-                run.whole.manifest.asked_as(found.experiment) if run.whole.manifest else (),
+                manifest.asked_as(one.experiment) if manifest else (),
                 dumps.operators if dumps else (),
-                own.get(found),
+                own.get(one),
             )
         )
     model = Path(analysis.model).stem if analysis and analysis.model else ""
-    run_dir = run.whole.path.resolve() if run.whole.manifest else None
+    run_dir = run.whole.path.resolve() if manifest else None
     return Measurement(
         replace(_facts(run.whole, name, kind, model), times=run.times),
         run_dir,
         tuple(series),
-        _place(proven, 1),
+        _kernels_of(proven, 1),
         proven.damaged.problem if proven.damaged else "",
     )
 
 
-def _place(proven: Proven, place: int) -> tuple[SeriesEvidence, ...]:
+def _kernels_of(proven: Proven, place: int) -> tuple[SeriesEvidence, ...]:
     """Return the kernels of the run itself (0) or of the evidence kept in it (1)."""
-    return tuple(found for each in proven.evidence[place : place + 1] for found in each.kernels)
-
-
-def _timed(run: Run, series: Series) -> Timed:
-    stats = run.robust_stats(series)
-    return timed_as_kept(stats.end_to_end_rounds_ms, run.whole.journal, series) if stats else Timed()
-
-
-def _of_json(path: Path, times: Times | None) -> Measurement:
-    try:
-        content = read_json_object(path, _WHAT_TO_NAME, follow=True)
-    except FormatError as problem:
-        raise FormatError(problem.problem, _WHAT_TO_NAME) from problem
-    around = Run.around(path)
-    if path.name == names.METRICS and around and around.path == path.resolve().parent:
-        return _of_run(Run.open(path.parent), str(path), "run directory")
-    if "latencies" in content or "comparisons" in content:
-        metrics = read_metrics(path)
-        return _of_run(Run(path.parent, metrics=metrics), str(path), "latencies")
-    series, rounds = Series(path.stem.removesuffix("_robust_stats")), read_latencies(path).rounds
-    stated = times or Times.UNKNOWN
-    if "experiment" in content:
-        stats = read_robust_stats(path)
-        series, stated = stats.series, stats.times
-    origin = around.origin(series) if around else Origin(str(series), stated, series.threads)
-    known = Timed(rounds) if origin.times.are_latencies else Timed()
-    if around and "experiment" in content:
-        known = _timed(around, series)
-    facts = _facts(around or Run(path.parent), str(path), "latencies", "")
-    return Measurement(
-        replace(facts, times=origin.times),
-        around.path if around else None,
-        (MeasurementSeries(series, origin, known),),
-    )
+    return tuple(kernels for run in proven.evidence[place : place + 1] for kernels in run.kernels)
 
 
 def _facts(run: Run, name: str, kind: str, model: str) -> SideFacts:
@@ -185,7 +137,6 @@ def _facts(run: Run, name: str, kind: str, model: str) -> SideFacts:
         executorch=(manifest.executorch.version or "") if manifest else "",
         runner_build=(manifest.runner.build_id or "") if manifest else "",
         times=run.times,
-        cores=before.cores if before else None,
         is_arm=manifest.is_arm if manifest else None,
         machine=before.machine if before else "",
         tokens=manifest.tokens if manifest else None,
@@ -194,13 +145,12 @@ def _facts(run: Run, name: str, kind: str, model: str) -> SideFacts:
 
 def are_programs(a: Path, b: Path) -> bool:
     """Whether both are programs; a program and a measurement cannot be compared."""
-    found = [path for path in (a, b) if path.suffix == ".pte" and not path.is_dir()]
-    if len(found) == 1:
-        other = b if found[0] == a else a
-        raise InputError(
-            f"{found[0]} is a program and {other} is not", "name two programs, or two measurements"
-        )
-    return bool(found)
+    programs = [path for path in (a, b) if path.suffix == ".pte" and not path.is_dir()]
+    if len(programs) == 1:
+        other = b if programs[0] == a else a
+        fix = "name two programs, or two measurements"
+        raise InputError(f"{programs[0]} is a program and {other} is not", fix)
+    return bool(programs)
 
 
 # Differences other than time, experiment by experiment.
@@ -216,23 +166,28 @@ def differences(
     `pairings` holds the operators that were already paired."""
     damaged = ours.damaged or theirs.damaged
     proven = [] if damaged else list(_proven(ours.proven, theirs.proven))
-    told_elsewhere = bool(proven) and not any(found.kernels_unknown for found in proven)
+    emulated = bool(proven) and not any(differing.kernels_unknown for differing in proven)
     for (before, after), pairing in zip(matched, pairings, strict=True):
-        found = _of_series(before, after, pairing)
+        differing = _of_series(before, after, pairing)
         if damaged:
-            yield replace(found, kernels_unknown=damaged)
-        elif told_elsewhere and not any(of.kernels and of.kernels.counted for of in (before, after)):
+            yield replace(differing, kernels_unknown=damaged)
+        elif emulated and not any(of.kernels and of.kernels.counted for of in (before, after)):
             # This CPU has no such kernels, so only those counted under emulation can be compared.
-            yield replace(found, kernels_unknown="", notes=(*found.notes, found.kernels_unknown))
+            notes = (*differing.notes, differing.kernels_unknown)
+            yield replace(differing, kernels_unknown="", notes=notes)
         else:
-            yield found
+            yield differing
     yield from proven
 
 
 def _of_series(before: MeasurementSeries, after: MeasurementSeries, pairing: Pairing | None) -> Differences:
     missing = [side for side, of in (("A", before), ("B", after)) if not of.operators]
     unknown = f"operators are unknown: no dump of {listing(missing)}" if missing else ""
-    changes = () if missing else tuple(operator_changes(_pairs(before, after, pairing)))
+    if pairing is not None:
+        pairs: Pairs = [(pair.baseline, pair.candidate) for pair in pairing.operators]
+    else:
+        pairs = match_operators(before.operators, after.operators)[1]
+    changes = () if missing else tuple(operator_changes(pairs))
     notes: tuple[str, ...] = ()
     why_not = why_kernels_unknown(before.kernels, after.kernels)
     if before.kernels and after.kernels and not why_not:
@@ -243,15 +198,9 @@ def _of_series(before: MeasurementSeries, after: MeasurementSeries, pairing: Pai
     return Differences(name, changes, unknown, why_not, notes)
 
 
-def _pairs(before: MeasurementSeries, after: MeasurementSeries, pairing: Pairing | None) -> Pairs:
-    if pairing is not None:
-        return [(pair.baseline, pair.candidate) for pair in pairing.operators]
-    return match_operators(before.operators, after.operators)[1]
-
-
 def _proven(ours: Sequence[SeriesEvidence], theirs: Sequence[SeriesEvidence]) -> Iterator[Differences]:
     """Compare kernels proven by emulation; there are no operators to compare."""
-    after_of = {found.series: found for found in theirs}
+    after_of = {kernels.series: kernels for kernels in theirs}
     for before in ours:
         name = f"{before.series} (emulated evidence)"
         after = after_of.get(before.series)
@@ -272,7 +221,7 @@ def compare(
     times: Times | None = None,
     fail_on: Iterable[Aspect] = (),
 ) -> Comparison:
-    """Judge B against A: two run directories, dumps or JSON files of latencies; nothing is measured.
+    """Judge B against A: two run directories or dumps; nothing is measured.
 
     `limit` is the regression that fails, as a share (0.05 is 5%). Different CPUs are not comparable unless
     `across_machines` says that the machines are the question. `times` is your word on files that nothing else
@@ -293,10 +242,10 @@ def asked_gates(limit: float | None, fail_on: Iterable[Aspect]) -> tuple[Aspect,
     """Return the gates in their fixed order; called before anything is read, so that errors come early."""
     if limit is not None and not 0 <= limit < math.inf:
         raise InputError(f"{limit:g} is not a regression limit", "give a share of 0 or more")
-    asked = set(fail_on)
-    if unknown := asked.difference(ASPECTS):
+    aspects = set(fail_on)
+    if unknown := aspects.difference(ASPECTS):
         raise InputError(f"unknown kind of change '{sorted(unknown)[0]}'", f"name {listing(ASPECTS)}")
-    return tuple(aspect for aspect in ASPECTS if aspect in asked)
+    return tuple(aspect for aspect in ASPECTS if aspect in aspects)
 
 
 def compare_sides(
@@ -319,7 +268,7 @@ def compare_sides(
         _compared(before, after, _why_not_comparable(before, after, across_machines), same_run, tokens)
         for before, after in matched
     )
-    pairings = [found.pairing for found in series]
+    pairings = [comparison.pairing for comparison in series]
     return Comparison(
         a=ours.facts,
         b=theirs.facts,
@@ -400,14 +349,4 @@ def _end_to_end(
         return compare_timed(before.timed, after.timed, same_run=same_run, not_comparable=why_not), False
     if pairing is not None:
         return pairing.e2e, True
-    found = compare_timed(Timed(), Timed(), same_run=same_run, not_comparable=why_not)
-    a, b = _median(before), _median(after)
-    if a and b and why_not is None:
-        why = "only medians are known, not how much processes vary"
-        return replace(found, reason=why, ratio=a / b, baseline_median=a, candidate_median=b), False
-    return found, False
-
-
-def _median(side: MeasurementSeries) -> float | None:
-    values = [value for latencies in side.timed.rounds for value in latencies]
-    return float(np.median(values)) if values else side.median_only
+    return compare_timed(Timed(), Timed(), same_run=same_run, not_comparable=why_not), False

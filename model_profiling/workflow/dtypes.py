@@ -45,9 +45,9 @@ from model_profiling.workflow.measure import RunOptions
 from model_profiling.workflow.profile import (
     ProfileOptions,
     ProfileOutcome,
-    find_or_export,
     one_case,
     profile_programs,
+    program_of,
 )
 from model_profiling.workflow.report import write_page
 
@@ -114,7 +114,7 @@ def profile_dtypes(
     left_out: dict[str, str] = {}
     for dtype in dtypes:
         try:
-            programs[dtype] = find_or_export(model, **options.exporting(dtype), progress=progress)
+            programs[dtype] = program_of(model, options, progress, dtype)
         except ProfilingError as problem:
             if isinstance(problem, InUseError) or (isinstance(problem, SetupError) and not programs):
                 raise  # so it would be with the next format
@@ -128,7 +128,7 @@ def profile_dtypes(
     profiled = profile_programs(list(programs.values()), options, run, cases=[case], progress=progress)
     outcomes = dict(zip(programs, profiled, strict=True))
     first = next(iter(outcomes.values()))
-    folder = names.runs_folder(first.program, options.home)
+    folder = names.runs_folder(first.program, options.outdir)
     found = side_by_side(
         [each for each in dtypes if each not in left_out], outcomes, problems, folder, left_out
     )

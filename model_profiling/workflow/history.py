@@ -18,7 +18,7 @@ from model_profiling.store.store import Store
 _KEY = tuple(field.name for field in fields(SeriesKey))
 _POINT = tuple(field.name for field in fields(HistoryPoint) if field.name != "at")
 _ROWS = """
-    SELECT r.run_id, r.name, coalesce(r.measured_at, r.added_at) AS run_at, r.model, r.dtype, r.backend,
+    SELECT r.run_id, r.name, coalesce(r.measured_at, r.added_at) AS measured_at, r.model, r.dtype, r.backend,
            r.device, r.device_name, r.is_arm, r.commit_hash AS "commit", r.branch, r.dirty, r.kit,
            r.executorch, r.runner_build, r.os, r.program_sha256, r.run_dir,
            e.experiment, e.threads, e.times, e.state, e.median_ms, e.low_ms, e.high_ms, t.tokens
@@ -60,7 +60,7 @@ def load_history(store: Store, question: HistoryQuestion) -> History:
     if not rows:
         models = _models_for(store, question.model)
         rows = [row for model in models for row in store.rows(_ROWS, model=model)]
-    rows.sort(key=lambda row: (row["run_at"], row["run_id"]))
+    rows.sort(key=lambda row: (row["measured_at"], row["run_id"]))
     matching = [row for row in rows if all(_matches(row, *option) for option in question.options.items())]
     if not matching:
         raise _nothing_matches(rows, question)
@@ -90,7 +90,7 @@ def _models_for(store: Store, asked: str) -> list[str]:
 
 def _matches(row: Row, option: str, value: Any) -> bool:
     if option == "since":
-        return bool(row["run_at"] >= value)
+        return bool(row["measured_at"] >= value)
     if option == "device":
         return value == row["device"] or value.lower() in row["device_name"].lower()
     return bool(row[option] == value)
@@ -102,7 +102,7 @@ def _nothing_matches(rows: Sequence[Row], question: HistoryQuestion) -> InputErr
         if any(_matches(row, option, value) for row in rows):
             continue
         if option == "since":
-            newest = max(row["run_at"] for row in rows)
+            newest = max(row["measured_at"] for row in rows)
             return InputError(
                 f"no run of {question.model} has --since {value:%Y-%m-%d}",
                 f"the newest is of {newest:%Y-%m-%d}",
@@ -132,7 +132,7 @@ def _series(rows: Sequence[Row]) -> Iterable[HistorySeries]:
     for row in rows:
         if not _reason(row):
             key = SeriesKey(**{name: row[name] for name in _KEY} | {"device_name": devices[row["device"]]})
-            point = HistoryPoint(at=row["run_at"], **{name: row[name] for name in _POINT})
+            point = HistoryPoint(at=row["measured_at"], **{name: row[name] for name in _POINT})
             series.setdefault(key, []).append(point)
     return [make_series(key, points) for key, points in series.items()]
 

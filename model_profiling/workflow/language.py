@@ -43,11 +43,10 @@ from model_profiling.report.language_document import language_document
 from model_profiling.report.verdict import answers, time_shares
 from model_profiling.runs.comparability import timed
 from model_profiling.runs.feeding import input_names
-from model_profiling.runs.folders import locked
 from model_profiling.statistics.measure import Rule
 from model_profiling.statistics.speedup import Verdict, growth, median_interval
 from model_profiling.targets import open_target, plan_targets
-from model_profiling.workflow.measure import RunOptions, RunOutcome, republish
+from model_profiling.workflow.measure import RunOptions
 from model_profiling.workflow.profile import (
     Case,
     ProfileOptions,
@@ -123,8 +122,8 @@ def profile_language(
     plan = plan_targets(options.target)
     if options.budget_s is None and not options.quick and open_target(plan.main).timings_are_latency:
         # A prompt may take seconds: few inferences tell all about it.
-        warmup = 1 if options.warmup is None else options.warmup
-        options = replace(options, budget_s=BUDGET_S, runs=options.runs or 3, warmup=warmup)
+        few = {"runs": 3, "warmup": 1, **options.asked(("runs", "warmup"))}
+        options = options.model_copy(update={"budget_s": BUDGET_S, **few})
     program = open_program(model, options, progress)
     content = read_program(program)
     known = language_model(content)
@@ -152,19 +151,16 @@ def profile_language(
         # The cases of a phase take turns. Kernels are the same for every length above 1 and at every
         # position: one proof for each phase.
         cases_of_phase = [each.case for each in members]
-        budget_s = options.budget_s and options.budget_s * len(cases_of_phase)
-        first, *others = profile_programs(
+        longer = {"budget_s": options.budget_s * len(cases_of_phase)} if options.budget_s else {}
+        outcomes += profile_programs(
             [program],
-            replace(options, budget_s=budget_s),
+            options.model_copy(update=longer),
             run,
             cases=cases_of_phase,
-            proven=1,
+            one_proof=True,
             progress=progress,
         )
-        if (first.main.run_dir / names.EVIDENCE).is_file():
-            others = [replace(each, main=_with_proof(each.main, first.main)) for each in others]
-        outcomes += [first, *others]
-    home = names.runs_folder(program, options.home)
+    home = names.runs_folder(program, options.outdir)
     cases = tuple(_found(each, outcome, home) for each, outcome in zip(asked, outcomes, strict=True))
     remarks = tuple(
         replace(remark, series=Series(case.name))
@@ -229,14 +225,6 @@ def _case(phase: Phase, named: tuple[str, ...], tokens: int, position: int) -> C
             sizes[at] = (tokens,)
     count = tokens if phase.positions > 1 else 1
     return Case(phase.method.name, sizes, {at: tuple(float(position + each) for each in range(count))})
-
-
-def _with_proof(main: RunOutcome, proven: RunOutcome) -> RunOutcome:
-    """Copy the kernel evidence of another case of the same phase into this run."""
-    with locked(main.run_dir):
-        proof = (proven.run_dir / names.EVIDENCE).read_text(encoding="utf-8")
-        files.write_text(main.run_dir / names.EVIDENCE, proof)
-        return republish(main.run_dir, main.moved, None)
 
 
 def _gather(

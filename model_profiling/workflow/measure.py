@@ -5,17 +5,28 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import TYPE_CHECKING, cast
 
-from model_profiling.analysis.run import RunAnalysis, answers_in_short, with_more_evidence
+from model_profiling.analysis.run import answers_in_short
 from model_profiling.config import names
-from model_profiling.config.new_config import NewConfig, new_config, new_experiments
-from model_profiling.config.reading import ProfileConfig, checked_config, load_config, on_target
+from model_profiling.config.reading import load_config, on_target
 from model_profiling.config.remarks import WarningLine
-from model_profiling.config.settings import Schedule, target_settings
+from model_profiling.config.settings import (
+    AnalysisSettings,
+    ComparePair,
+    Experiment,
+    Inputs,
+    ProfileConfig,
+    Schedule,
+    Side,
+    TargetSettings,
+    target_settings,
+)
 from model_profiling.core import files
-from model_profiling.core.errors import InputError
+from model_profiling.core.errors import InputError, SetupError
 from model_profiling.core.formatting import milliseconds, plural
 from model_profiling.core.progress import Progress, Silent
+from model_profiling.core.records import write_record
 from model_profiling.report.analysis_json import summary_facts
 from model_profiling.report.data import ReportData, report_data
 from model_profiling.report.html import render_fragment
@@ -25,12 +36,12 @@ from model_profiling.report.text import render_markdown
 from model_profiling.report.verdict import RunAnswers, answers
 from model_profiling.runner.features import closure
 from model_profiling.runner.features import ladder as features_ladder
-from model_profiling.runs import Result, Run
+from model_profiling.runs import Evidence, Result, Run
 from model_profiling.runs.begin import Start
 from model_profiling.runs.evidence import Factors, keep_factors
-from model_profiling.runs.figures import Measured, conclude, refresh, reopen
+from model_profiling.runs.figures import Measured, concluded, reopen
 from model_profiling.runs.folders import locked
-from model_profiling.runs.open_run import OpenRun
+from model_profiling.runs.session import measure_runs
 from model_profiling.targets import Target, TargetChoice, open_target
 from model_profiling.workflow.analyse import (
     analyse,
@@ -42,6 +53,9 @@ from model_profiling.workflow.analyse import (
     write_kernel_view,
 )
 from model_profiling.workflow.report import write_run_report
+
+if TYPE_CHECKING:
+    from model_profiling.config.values import Feature
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,13 +121,11 @@ class RunOutcome:
 
 @dataclass(frozen=True, slots=True)
 class RunOptions(Start):
-    """How a run deals with what is there already, and which part of it is done: `resume` continues an
-    unfinished one, `force` discards it, `only` names the experiments to measure, `analysis_only` measures
+    """How a run deals with what is there already, and which part of it is done: an unfinished run of the same
+    is continued unless `force` is given, `only` names the experiments to measure, `analysis_only` measures
     nothing."""
 
     analysis_only: bool = False
-    factors: Factors | None = None
-    """How much SME2 is assumed to speed up operators, kept in the run; None keeps the stored factors."""
     evidence: tuple[Path, ...] = ()
     """Runs of the same program that show what runs on SME2, for a CPU without it; `ssh:HOST` is a machine to
     make one."""
@@ -149,7 +161,8 @@ def run_config(
     options, progress = options or RunOptions(), progress or Silent()
     if options.analysis_only:
         with locked(config.output_root):
-            return _publish(reopen(config), options, progress)
+            measured = reopen(config)
+        return publish(measured, options, progress)
     target = target or open_target(config.target.choice)
     (outcome,) = run_together([config], target, options, progress=progress)
     return outcome
@@ -164,60 +177,52 @@ def run_together(
 ) -> tuple[RunOutcome, ...]:
     """Measure several configs into their output_roots, with all programs taking turns, and analyse each."""
     progress = progress or Silent()
-    wanted = options.evidence if target.timings_are_latency else ()  # else its own kernels are shown
-    options = replace(options, evidence=_brought_here(wanted, configs, progress))
-    for config in configs if options.evidence else ():  # refused before anything is measured
-        evidence_of(options.evidence, files.sha256(config.model), config.method)
-    with OpenRun([(config, options) for config in configs], target, progress) as runs:
-        return tuple(_publish(each, options, progress) for each in runs.measure())
+    options = with_evidence(options, configs, target, progress)
+    measured = measure_runs([(config, options) for config in configs], target, progress)
+    return tuple(publish(each, options, progress) for each in measured)
 
 
-def _brought_here(
-    evidence: Sequence[Path], configs: Sequence[ProfileConfig], progress: Progress
-) -> tuple[Path, ...]:
-    """Return run directories, with those that machines named `ssh:HOST` make of the programs of `configs`."""
-    found: list[Path] = []
-    for path in evidence:
-        if not str(path).startswith("ssh:"):
-            found.append(path)
-            continue
-        from model_profiling.workflow.elsewhere import emulate_on
+def with_evidence(
+    options: RunOptions, configs: Sequence[ProfileConfig], target: Target, progress: Progress
+) -> RunOptions:
+    """Return `options` with run directories as evidence, also where machines named `ssh:HOST` have to make
+    them first; refuse those of other programs before anything is measured."""
+    if not options.evidence or not target.timings_are_latency:  # else its own kernels are shown
+        return replace(options, evidence=())
+    from model_profiling.workflow.elsewhere import emulate_on
 
-        found += (emulate_on(str(path).removeprefix("ssh:"), config, progress) for config in configs)
-    return tuple(found)
-
-
-def _publish(measured: Measured, options: RunOptions, progress: Progress) -> RunOutcome:
-    """Analyse the measurements and write every output file; then the run counts as ended."""
-    manifest, proof = measured.manifest, None
-    if options.evidence and lacks_sme2(manifest):
-        proof = evidence_of(options.evidence, manifest.model_sha256, manifest.method_run)
-    if options.factors is not None:
-        keep_factors(measured.place.path, options.factors)
-    progress.stage(f"analysing {measured.place.model_stem}")
-    if measured.manifest.config_file is None:
-        files.write_json(measured.place.path / names.CONFIG, measured.manifest.settings)
-    write_kernel_lists(measured.place, measured.manifest, measured.journal)
-    measured = refresh(measured, again=False)
-    keep_evidence(measured.place.path, measured.manifest, given=proof)
-    run = Run.open(measured.place.path)
-    analysis = analyse(run, progress=progress) if run.dumps else None
-    if analysis is not None:
-        write_analysis(analysis)
-    conclude(measured)
-    return _reported(analysis, measured.place.path, measured.moved)
+    runs: list[Path] = []
+    for path in options.evidence:
+        kind, _, host = str(path).partition(":")
+        runs += (emulate_on(host, each, progress) for each in configs) if kind == "ssh" and host else [path]
+    for config in configs:
+        evidence_of(runs, files.sha256(config.model), config.method)
+    return replace(options, evidence=tuple(runs))
 
 
-def republish(run_dir: Path, moved: Path | None = None, analysis: RunAnalysis | None = None) -> RunOutcome:
-    """Write every output file of a run again, after something was added to it."""
-    run = Run.open(run_dir)
-    if analysis is not None:
-        analysis = with_more_evidence(analysis, run)
-    elif run.dumps:
-        analysis = analyse(run)
-    if analysis is not None:
-        write_analysis(analysis)
-    return _reported(analysis, run_dir, moved)
+def publish(
+    measured: Measured,
+    options: RunOptions,
+    progress: Progress,
+    *,
+    missing: SetupError | None = None,
+    proof: Evidence | None = None,
+) -> RunOutcome:
+    """Analyse the measurements and write every output file; then the run counts as ended. `proof` shows what
+    runs on SME2, for a CPU without it; `missing` says why nothing does."""
+    place, manifest = measured.place, measured.manifest
+    with locked(place.path):
+        if proof is None and options.evidence and lacks_sme2(manifest):
+            proof = evidence_of(options.evidence, manifest.model_sha256, manifest.method)
+        progress.stage(f"analysing {place.model_stem}")
+        if manifest.config_file is None:
+            files.write_json(place.path / names.CONFIG, manifest.settings)
+        write_kernel_lists(place, manifest, measured.journal)
+        keep_evidence(place.path, manifest, missing, given=proof)
+        ended = concluded(measured)
+        outcome = _write_outputs(Run.open(place.path, manifest=ended), measured.moved, progress)
+        write_record(place.manifest, ended)
+        return outcome
 
 
 def use_factors(run_dir: Path, factors: Factors) -> None:
@@ -229,53 +234,39 @@ def use_factors(run_dir: Path, factors: Factors) -> None:
     with locked(run_dir):
         keep_factors(run_dir, factors)
         if run.metrics is not None and (run_dir / names.REPORT).is_file():
-            republish(run_dir)
+            _write_outputs(run)
         elif (run_dir / names.ANALYSIS).is_file():
-            write_analysis(analyse(Run.open(run_dir)))
+            write_analysis(analyse(run))
 
 
-def _reported(analysis: RunAnalysis | None, run_dir: Path, moved: Path | None) -> RunOutcome:
-    data = report_data(Run.open(run_dir), analysis)
-    report = write_run_report(data, run_dir / names.REPORT)
+def _write_outputs(run: Run, moved: Path | None = None, progress: Progress | None = None) -> RunOutcome:
+    analysis = analyse(run, progress=progress) if run.dumps else None
+    if analysis is not None:
+        write_analysis(analysis)
+    data = report_data(run, analysis)
+    report = write_run_report(data, run.path / names.REPORT)
     summary = summary_facts(data)
-    place = data.run.files
-    files.write_json(place.summary("json"), summary)
-    files.write_text(place.summary("md"), render_markdown(summary_document(data)))
-    write_kernel_view(data.run)
+    files.write_json(run.files.summary("json"), summary)
+    files.write_text(run.files.summary("md"), render_markdown(summary_document(data)))
+    write_kernel_view(run)
     return RunOutcome(data, report, summary, moved)
 
 
-# Configs made by `sme2prof profile` and by a sweep's jobs. Both start like `sme2prof config new`; which
-# experiments the target's CPU can tell apart is found out when measuring.
+# Configs of `sme2prof profile` and of a sweep's jobs. Which experiments the target's CPU can tell apart is
+# found out when measuring.
 
-ABOUT_LATENCY = ("runs", "warmup", "mode", "rounds", "precision", "budget_s")
-"""Options that matter only if latencies are measured."""
 LADDER = "ladder"
 _UP_TO = "upto_"
 _EMULATED_TIMEOUT_S = 3600.0
 
 
-def make_pair_config(
-    target: Target, wanted: NewConfig, root: Path, *, ladder: bool, only_on: bool = False
-) -> ProfileConfig:
-    """Return the config for one target: SME2 on and off, on alone, or one experiment per rung."""
-    raw, wanted = _raw_config(target, wanted, root)
-    if not target.timings_are_latency:
-        raw["schedule"] = {"timeout_s": _EMULATED_TIMEOUT_S, "sample": bool(wanted.sample)}
-    if ladder:
-        raw |= _ladder_parts(target, wanted, root)
-    elif only_on:
-        raw |= {"experiments": new_experiments(wanted, root)[:1], "analysis": {}}
-    return checked_config(raw, folder=root)
-
-
 @dataclass(frozen=True, slots=True)
 class RungAsked:
-    """One rung of a sweep: `on`, `off`, `ladder`, or a name with the features it disables."""
+    """One rung: `on`, `off`, `ladder`, or a name with the features it disables."""
 
     name: str
-    disable: tuple[str, ...]
-    threads: tuple[int, ...]
+    disable: tuple[str, ...] = ()
+    threads: tuple[int, ...] = (1,)
 
 
 def make_rung_config(
@@ -287,21 +278,52 @@ def make_rung_config(
     *,
     runs: int,
     warmup: int,
+    method: str | None = None,
+    inputs: Inputs | None = None,
 ) -> ProfileConfig:
-    """Return the config for one target: one experiment per rung, each compared with `on`, or a ladder."""
-    threads = tuple(dict.fromkeys(count for rung in rungs for count in rung.threads))
-    wanted = NewConfig(model=program, kind=target.platform, output_root=root, threads=threads)
-    raw, wanted = _raw_config(target, replace(wanted, runs=runs, warmup=warmup), root)
-    raw["schedule"] = schedule.model_dump(mode="json", exclude_unset=True)
+    """Return the config for one target: one experiment per rung, each compared with `on`, or a ladder.
+    Without latencies, one run is enough and settings about measuring do not apply."""
     if not target.timings_are_latency:
-        given = "timeout_s" in schedule.model_fields_set
-        timeout_s = schedule.timeout_s if given else _EMULATED_TIMEOUT_S
-        raw["schedule"] = {"timeout_s": timeout_s, "sample": schedule.sample}
+        runs, warmup = 1, 0
+        timeout_s = schedule.timeout_s if "timeout_s" in schedule.model_fields_set else _EMULATED_TIMEOUT_S
+        unused = dict.fromkeys(("rounds", "precision", "budget_s"))
+        schedule = schedule.model_copy(update={**unused, "timeout_s": timeout_s})
+    on = next((rung for rung in rungs if rung.name == "on"), None)
+    against = [(rung, on, _label(rung)) for rung in rungs if on is not None and rung is not on]
     if any(rung.name == LADDER for rung in rungs):
-        raw |= _ladder_parts(target, wanted, root)
-    else:
-        raw |= _rung_parts(new_experiments(wanted, root)[0], wanted.kind, rungs)
-    return checked_config(raw, folder=root)
+        rungs, against = _ladder(target, tuple(dict.fromkeys(n for rung in rungs for n in rung.threads)))
+    kind = target.platform
+    experiments = tuple(
+        Experiment(
+            name=experiment_of_rung(kind, rung.name),
+            sme2="off" if rung.name == "off" or {"sme2", "sme"} & set(closure(rung.disable)) else "on",
+            disable=cast("tuple[Feature, ...]", rung.disable),
+            runs=runs,
+            warmup=warmup,
+            threads=rung.threads,
+        )
+        for rung in rungs
+    )
+    pairs = tuple(
+        ComparePair(
+            baseline=Side(experiment=experiment_of_rung(kind, rung.name), threads=threads),
+            candidate=Side(experiment=experiment_of_rung(kind, better.name), threads=threads),
+            label=f"{label}, {plural(threads, 'thread')}",
+        )
+        for rung, better, label in against
+        for threads in better.threads
+        if threads in rung.threads
+    )
+    return ProfileConfig(
+        model=program.resolve(),
+        output_root=root.resolve(),
+        target=TargetSettings.model_validate(target_settings(target.choice)),
+        experiments=experiments,
+        schedule=schedule,
+        analysis=AnalysisSettings(compare_pairs=pairs),
+        method=method,
+        inputs=inputs or Inputs(),
+    )
 
 
 def experiment_of_rung(platform: str, rung: str) -> str:
@@ -310,70 +332,25 @@ def experiment_of_rung(platform: str, rung: str) -> str:
     return f"{platform}_{own.get(rung, rung)}"
 
 
-def _raw_config(target: Target, wanted: NewConfig, root: Path) -> tuple[dict[str, object], NewConfig]:
-    """Return what `config new` would write, and the adjusted wishes: without latencies, one run is enough and
-    the options about measuring do not apply."""
-    if not target.timings_are_latency:
-        wanted = replace(wanted, runs=1, warmup=0, mode=None, rounds=None, precision=None, budget_s=None)
-    raw = new_config(wanted, root)
-    raw |= {"model": str(wanted.model.resolve()), "output_root": str(root.resolve())}
-    return raw | {"target": target_settings(target.choice)}, wanted
+def _label(rung: RungAsked) -> str:
+    return "SME2 on vs off" if rung.name == "off" else f"everything vs {rung.name}"
 
 
-def _ladder_parts(target: Target, wanted: NewConfig, root: Path) -> dict[str, object]:
+def _ladder(
+    target: Target, threads: tuple[int, ...]
+) -> tuple[list[RungAsked], list[tuple[RungAsked, RungAsked, str]]]:
+    """Return the rungs of a ladder, each named by the best feature it still has, and the neighbours to
+    compare."""
     target.prepare()
-    rungs = features_ladder(target.facts().features)
-    if len(rungs) < 2:
+    steps = features_ladder(target.facts().features)
+    if len(steps) < 2:
         raise InputError("this CPU has no features that --ladder can switch off", "leave --ladder out")
-    pattern = new_experiments(wanted, root)[0]
-    # Name each rung by the best feature it still has.
-    first = experiment_of_rung(wanted.kind, LADDER)
-    rung_names = [f"{first}{rung.left[0] if rung.left else 'neon'}" for rung in rungs]
-    experiments = [
-        {**pattern, **_switched(name, rung.disable)} for name, rung in zip(rung_names, rungs, strict=True)
+    best = [step.left[0] if step.left else "neon" for step in steps]
+    rungs = [
+        RungAsked(f"{_UP_TO}{feature}", step.disable, threads)
+        for feature, step in zip(best, steps, strict=True)
     ]
-    pairs = [
-        _pair(rung_names[place + 1], rung_names[place], threads, f"what {rungs[place].left[0]} buys")
-        for place in range(len(rungs) - 1)
-        for threads in wanted.threads
+    return rungs, [
+        (worse, better, f"what {feature} buys")
+        for better, worse, feature in zip(rungs, rungs[1:], best, strict=False)
     ]
-    return {"experiments": experiments, "analysis": {"compare_pairs": pairs}}
-
-
-def _rung_parts(pattern: dict[str, object], kind: str, rungs: Sequence[RungAsked]) -> dict[str, object]:
-    """Return one experiment per rung, and a pair with `on` for each thread count both have."""
-    named = {rung.name: experiment_of_rung(kind, rung.name) for rung in rungs}
-    experiments = [
-        {
-            **pattern,
-            **_switched(named[rung.name], () if rung.name == "off" else rung.disable),
-            **({"sme2": "off"} if rung.name == "off" else {}),
-            "threads": list(rung.threads),
-        }
-        for rung in rungs
-    ]
-    on = next((rung for rung in rungs if rung.name == "on"), None)
-    pairs = [
-        _pair(
-            named[rung.name],
-            named[on.name],
-            threads,
-            "SME2 on vs off" if rung.name == "off" else f"everything vs {rung.name}",
-        )
-        for rung in rungs
-        if on is not None and rung is not on
-        for threads in on.threads
-        if threads in rung.threads
-    ]
-    return {"experiments": experiments, "analysis": {"compare_pairs": pairs}}
-
-
-def _pair(baseline: str, candidate: str, threads: int, label: str) -> dict[str, object]:
-    sides = {"baseline": baseline, "candidate": candidate}
-    made = {side: {"experiment": name, "threads": threads} for side, name in sides.items()}
-    return {**made, "label": f"{label}, {plural(threads, 'thread')}"}
-
-
-def _switched(name: str, disable: Sequence[str]) -> dict[str, object]:
-    off = bool({"sme2", "sme"} & set(closure(disable)))
-    return {"name": name, "sme2": "off" if off else "on", "disable": list(disable)}

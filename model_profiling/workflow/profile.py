@@ -3,21 +3,28 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import TypedDict
+from typing import Annotated, Any
+
+from pydantic import BeforeValidator, Field, model_validator
 
 from model_profiling.analysis.structure import Aspect
 from model_profiling.config import names
-from model_profiling.config.new_config import NewConfig
-from model_profiling.config.reading import ProfileConfig, checked_config
 from model_profiling.config.remarks import Diagnostic, WarningLine, warning_lines
 from model_profiling.config.series import Series
-from model_profiling.config.settings import Inputs, ScheduleMode, target_settings
+from model_profiling.config.settings import (
+    Experiment,
+    Inputs,
+    ProfileConfig,
+    Schedule,
+    TargetSettings,
+    target_settings,
+)
 from model_profiling.core import files
 from model_profiling.core.errors import InputError, ProfilingError, SetupError
-from model_profiling.core.files import StrPath, as_path
+from model_profiling.core.files import as_path
 from model_profiling.core.formatting import duration
 from model_profiling.core.number_formats import parse_format, under_either_name
 from model_profiling.core.progress import Progress, Silent
@@ -29,28 +36,24 @@ from model_profiling.models.catalog import NamedModel
 from model_profiling.models.options import Chosen
 from model_profiling.report.comparison import Comparison
 from model_profiling.report.tables import AnalysedRun
-from model_profiling.runs.begin import (
-    check_folder,
-    check_startable,
-    choose_methods,
-    one_method,
-    why_once,
-)
-from model_profiling.runs.feeding import feed, sizes_for_length
-from model_profiling.runs.folders import locked
+from model_profiling.runs.begin import check_folder, check_startable, why_once
+from model_profiling.runs.evidence import read_evidence
+from model_profiling.runs.feeding import choose_methods, feed, one_method, sizes_for_length
 from model_profiling.runs.schedule import emulated_seconds
+from model_profiling.runs.session import measure_runs
 from model_profiling.statistics.speedup import EXACT_ROUNDS
 from model_profiling.targets import Target, TargetChoice, TargetPlan, open_target, plan_targets
 from model_profiling.targets.machine_lock import working_beside
-from model_profiling.workflow.analyse import keep_evidence
 from model_profiling.workflow.compare import asked_gates, compare
 from model_profiling.workflow.measure import (
-    ABOUT_LATENCY,
+    LADDER,
+    RungAsked,
     RunOptions,
     RunOutcome,
-    make_pair_config,
-    republish,
+    make_rung_config,
+    publish,
     run_together,
+    with_evidence,
 )
 from model_profiling.workflow.report import write_combined_report
 
@@ -90,7 +93,7 @@ def find_or_export(
         progress.stage(f"using {found}")
         return found
     what = f"exports {model if isinstance(model, str) else model.name}"
-    with working_beside(what, waiting=progress.stage, needed=False):
+    with working_beside(what, waiting=progress.stage):
         return export_model(
             model,
             dtype=dtype,
@@ -139,16 +142,6 @@ def _is_current(chosen: Chosen, pte: Path) -> bool:
     return usable and same_tools and all(source.stat().st_mtime <= made for source in sources)
 
 
-class Exporting(TypedDict):
-    """Parameters of `find_or_export`."""
-
-    dtype: str | None
-    backend: str | None
-    outdir: Path | None
-    calibration: str | None
-    keep: tuple[str, ...]
-
-
 Lengths = Mapping[str, tuple[tuple[int, ...], ...]]
 Values = Mapping[str, tuple[float, ...]]
 """What inputs are given, by their name or number."""
@@ -158,52 +151,59 @@ QUICK = {"runs": 5, "warmup": 1, "rounds": EXACT_ROUNDS, "budget_s": 6.0}
 """What `quick` sets, where the user says nothing else."""
 
 
-@dataclass(frozen=True, slots=True)
-class ProfileOptions:
-    """What to measure, and how much of it: the options of `sme2prof profile`. `outdir` is the folder that
-    gets `artifacts` and `runs`. None is the usual value; one that is given and cannot be followed is refused
-    or warned of, never dropped."""
+class ProfileOptions(Schedule):
+    """What to measure, and how much of it: the options of `sme2prof profile`, those of a schedule among them.
+    None is the usual value; one that is given and cannot be followed is refused or warned of, never
+    dropped."""
 
-    target: TargetChoice = field(default_factory=TargetChoice)
+    target: TargetChoice = TargetChoice()
     dtype: str | None = None
     backend: str | None = None
     calibration: str | None = None
     keep: tuple[str, ...] = ()
     method: str | None = None
-    lengths: Lengths = field(default_factory=dict)
+    lengths: Lengths = Field(default_factory=dict)
     """Lengths (or all sizes) of inputs that were exported with variable ones; profiled one by one."""
-    values: Values = field(default_factory=dict)
+    values: Values = Field(default_factory=dict)
     """Values of inputs that are not made up."""
-    runs: int | None = None
-    warmup: int | None = None
+    runs: int = 10
+    warmup: int = 3
     threads: tuple[int, ...] = (1,)
-    mode: ScheduleMode | None = None
-    rounds: int | None = None
-    precision: float | None = None
-    budget_s: float | None = None
-    sample: bool = False
     ladder: bool = False
     quick: bool = False
-    outdir: StrPath | None = None
+    outdir: Annotated[Path | None, BeforeValidator(as_path)] = None
+    """The folder that gets `artifacts` and `runs`."""
 
-    def __post_init__(self) -> None:
+    @model_validator(mode="before")
+    @classmethod
+    def _given(cls, raw: Mapping[str, object]) -> dict[str, object]:
+        return {name: value for name, value in raw.items() if value is not None}
+
+    def model_post_init(self, _context: object) -> None:
         if self.quick and self.precision is not None:
             short = f"quick makes {EXACT_ROUNDS} launches, too few to reach a precision"
             raise InputError(short, "leave --quick or --precision out")
 
-    @property
-    def home(self) -> Path | None:
-        return None if self.outdir is None else as_path(self.outdir)
+    def asked(self, names: Collection[str]) -> dict[str, Any]:
+        """The settings among `names` that were given, or that `quick` sets."""
+        usual = QUICK if self.quick else {}
+        given = {name: getattr(self, name) for name in self.model_fields_set}
+        return {name: value for name, value in {**usual, **given}.items() if name in names}
 
-    def exporting(self, dtype: str | None) -> Exporting:
-        """What `find_or_export` is asked for."""
-        return {
-            "dtype": dtype,
-            "backend": self.backend,
-            "outdir": self.home,
-            "calibration": self.calibration,
-            "keep": self.keep,
-        }
+
+def program_of(
+    model: str | NamedModel, options: ProfileOptions, progress: Progress, dtype: str | None = None
+) -> Path:
+    """Return the program of `model` in `dtype`, exported if needed."""
+    return find_or_export(
+        model,
+        dtype=dtype or options.dtype,
+        backend=options.backend,
+        outdir=options.outdir,
+        calibration=options.calibration,
+        keep=options.keep,
+        progress=progress,
+    )
 
 
 @dataclass(frozen=True, slots=True)
@@ -295,31 +295,30 @@ def profile_one(
 
 def one_case(program: Path, options: ProfileOptions) -> Case:
     """Return the method and length that `options` ask for; refuse several."""
-    cases = cases_of(program, replace(options, method=one_method(program, options.method)))
+    cases = cases_of(program, options, [one_method(program, options.method)])
     if len(cases) > 1:
         raise InputError("several lengths are several runs", "give one length")
     return cases[0]
 
 
-def cases_of(program: Path, options: ProfileOptions) -> tuple[Case, ...]:
-    """Return each method and length of `program` that `options` ask for."""
-    found = []
-    for method in choose_methods(program, options.method):
+def cases_of(program: Path, options: ProfileOptions, methods: Iterable[str]) -> tuple[Case, ...]:
+    """Return each of `methods` at each length that `options` ask for."""
+    cases = []
+    for method in methods:
         lengths = [
             [sizes_for_length(program, method, name, length) for length in several]
             for name, several in options.lengths.items()
         ]
-        found += [Case(method, dict(sizes), options.values) for sizes in itertools.product(*lengths)]
-    return tuple(found)
+        cases += [Case(method, dict(sizes), options.values) for sizes in itertools.product(*lengths)]
+    return tuple(cases)
 
 
 def open_program(model: str | NamedModel, options: ProfileOptions, progress: Progress) -> Path:
     """Return the program of `model`, exported if needed; refuse a target or folder that cannot be used."""
-    home = options.home
-    if home is not None:
-        check_folder(home)
+    if options.outdir is not None:
+        check_folder(options.outdir)
     open_target(plan_targets(options.target).main)  # fail before anything is exported
-    return find_or_export(model, **options.exporting(options.dtype), progress=progress)
+    return program_of(model, options, progress)
 
 
 @dataclass(frozen=True, slots=True)
@@ -341,9 +340,9 @@ def profile_cases(
     turns."""
     options, progress = options or ProfileOptions(), progress or Silent()
     program = open_program(model, options, progress)
-    cases = cases_of(program, options)
+    cases = cases_of(program, options, choose_methods(program, options.method))
     outcomes = profile_programs([program], options, run, cases=cases, progress=progress)
-    page = names.runs_folder(program, options.home) / names.COMBINED if len(cases) > 1 else None
+    page = names.runs_folder(program, options.outdir) / names.COMBINED if len(cases) > 1 else None
     if page is not None:
         write_combined_report([outcome.main.run_dir for outcome in outcomes], page, progress=progress)
     return CasesOutcome(outcomes, page)
@@ -355,61 +354,55 @@ def profile_programs(
     run: RunOptions | None = None,
     *,
     cases: Sequence[Case] = (Case(),),
-    proven: int | None = None,
+    one_proof: bool = False,
     progress: Progress | None = None,
 ) -> tuple[ProfileOutcome, ...]:
     """Profile `cases` of each of `programs`; if times are latencies, they take turns. Where another machine
-    proves the kernels, it does so for the first `proven` only, if that is given."""
+    proves the kernels, each gets its own proof, or all that of the first (`one_proof`)."""
     run, progress = run or RunOptions(), progress or Silent()
     plan = plan_targets(options.target).shown_by(run.evidence)
     target, prover = open_target(plan.main), open_target(plan.evidence)
-    unused = _without_effect(target, options)
-    asked = [
-        _Asked(program, case, names.run_home(program, options.home, case.method, case.inputs.file_words))
-        for program in programs
-        for case in cases
+    chosen = [(program, case) for program in programs for case in cases]
+    homes = [
+        names.run_home(each, options.outdir, case.method, case.inputs.file_words) for each, case in chosen
     ]
     for place in (target, prover):
-        for each in asked:
-            check_startable(each.home / place.place, resume=run.resume, force=run.force)
-
-    def run_on(place: Target, asked: Sequence[_Asked]) -> tuple[RunOutcome, ...]:
-        configs = [
-            make_config(place, each.program, each.home / place.place, options, each.case) for each in asked
-        ]
-        given_up = replace(run, remarks=_given_up(place, options))
-        return run_together(configs, place, given_up, progress=progress)
-
-    mains = run_on(target, asked)
+        for home in homes:
+            check_startable(home / place.place)
+    main_run, proving_run = (replace(run, remarks=_given_up(place, options)) for place in (target, prover))
+    configs = [
+        make_config(target, program, home / target.place, options, case)
+        for (program, case), home in zip(chosen, homes, strict=True)
+    ]
+    main_run = with_evidence(main_run, configs, target, progress)
+    measured = measure_runs([(config, main_run) for config in configs], target, progress)
     outcomes: list[ProfileOutcome] = []
-    for each, main in zip(asked, mains, strict=True):
-        found = ProfileOutcome(each.program, plan, main, main, unused, each.case)
-        if plan.evidence != plan.main and (proven is None or len(outcomes) < proven):
-            try:
-                _check_duration(each, options)
-                (evidence,) = run_on(prover, [each])
-            except SetupError as problem:
-                # Latencies are valid without the evidence; the run records that it is missing.
-                found = replace(found, main=_with_evidence(main, problem), evidence=None)
+    for (program, case), home, each in zip(chosen, homes, measured, strict=True):
+        evidence, missing, proof = None, None, None
+        if plan.evidence == plan.main:
+            main = evidence = publish(each, main_run, progress)
+        else:
+            if one_proof and outcomes:
+                proof = read_evidence(outcomes[0].main.run_dir)
             else:
-                found = replace(found, main=_with_evidence(main), evidence=evidence)
-        outcomes.append(found)
+                try:
+                    _check_duration(program, case, options)
+                    config = make_config(prover, program, home / prover.place, options, case)
+                    (evidence,) = run_together([config], prover, proving_run, progress=progress)
+                except SetupError as problem:
+                    # Latencies are valid without the evidence; the run records that it is missing.
+                    missing = problem
+            main = publish(each, main_run, progress, missing=missing, proof=proof)
+        unused = _without_effect(target, options)
+        outcomes.append(ProfileOutcome(program, plan, main, evidence, unused, case))
     return tuple(outcomes)
 
 
-@dataclass(frozen=True, slots=True)
-class _Asked:
-    program: Path
-    case: Case
-    home: Path
-
-
-def _check_duration(asked: _Asked, options: ProfileOptions) -> None:
+def _check_duration(program: Path, case: Case, options: ProfileOptions) -> None:
     """Avoid an hour of emulation for a user who asked only for latencies."""
     sides, most = (1, _QUICK_EMULATION_S) if options.quick else (2, _UNASKED_EMULATION_S)
-    case = asked.case
-    fed = feed(asked.program, case.method, case.inputs)
-    seconds = sides * len(options.threads) * emulated_seconds(asked.program, case.method, fed.lengths)
+    fed = feed(program, case.method, case.inputs)
+    seconds = sides * len(options.threads) * emulated_seconds(program, case.method, fed.lengths)
     if seconds > most:
         if options.quick:
             skipped = f"--quick skips the emulation, about {duration(seconds)} here"
@@ -421,15 +414,21 @@ def _check_duration(asked: _Asked, options: ProfileOptions) -> None:
 def make_config(
     target: Target, program: Path, root: Path, options: ProfileOptions, case: Case | None = None
 ) -> ProfileConfig:
-    case = case or Case()
-    wanted = NewConfig(
-        program, target.platform, root, options.threads, method=case.method, inputs=case.inputs
+    """Return the config for one target: SME2 on and off, on alone, or a ladder."""
+    case, repeats = case or Case(), options.asked(("runs", "warmup"))
+    kinds = ("on",) if options.quick and not target.timings_are_latency else ("on", "off")
+    rungs = [RungAsked(name, (), options.threads) for name in ((LADDER,) if options.ladder else kinds)]
+    return make_rung_config(
+        target,
+        program,
+        root,
+        rungs,
+        Schedule(**options.asked(Schedule.model_fields)),
+        runs=repeats.get("runs", options.runs),
+        warmup=repeats.get("warmup", options.warmup),
+        method=case.method,
+        inputs=case.inputs,
     )
-    asked = {name: getattr(options, name) for name in ABOUT_LATENCY}
-    given = {name: value for name, value in asked.items() if value is not None}
-    wanted = replace(wanted, sample=options.sample or None, **(QUICK if options.quick else {}) | given)
-    only_on = options.quick and not target.timings_are_latency
-    return make_pair_config(target, wanted, root, ladder=options.ladder, only_on=only_on)
 
 
 def _given_up(target: Target, options: ProfileOptions) -> tuple[Diagnostic, ...]:
@@ -442,25 +441,21 @@ def _given_up(target: Target, options: ProfileOptions) -> tuple[Diagnostic, ...]
     return (Diagnostic(None, "quick", f"--quick {cost}", "leave --quick out to get the full answer"),)
 
 
+_ABOUT_LATENCY = ("runs", "warmup", "rounds", "precision", "budget_s")
+
+
 def _without_effect(target: Target, options: ProfileOptions) -> tuple[Diagnostic, ...]:
     """Return a remark for each option that matters only if latencies are measured."""
-    if target.timings_are_latency:
-        return ()
+    given = () if target.timings_are_latency else options.model_fields_set.intersection(_ABOUT_LATENCY)
     return tuple(
         Diagnostic(
-            None, "no_effect", f"--{name.removesuffix('_s')} {value} has no effect", why_once(target.name)
+            None,
+            "no_effect",
+            f"--{name.removesuffix('_s')} {getattr(options, name)} has no effect",
+            why_once(target.name),
         )
-        for name in ABOUT_LATENCY
-        if (value := getattr(options, name)) is not None
+        for name in sorted(given)
     )
-
-
-def _with_evidence(main: RunOutcome, problem: SetupError | None = None) -> RunOutcome:
-    """Store the evidence from emulation, or why there is none, in the main run, and report it again."""
-    assert main.run.manifest is not None
-    with locked(main.run_dir):
-        keep_evidence(main.run_dir, main.run.manifest, problem)
-        return republish(main.run_dir, main.moved, main.analysis)
 
 
 # Two programs that take turns on one machine, and the comparison of the two runs.
@@ -500,14 +495,14 @@ def compare_programs(
     one is chosen), one folder each, like any other runs."""
     run = run or RunOptions()
     programs = [find_or_export(str(path)) for path in (a, b)]
-    chosen = ProfileOptions(method=method, lengths=lengths or {}, values=values or {})
+    chosen = ProfileOptions(method=method, lengths=lengths or {}, values=values or {}, budget_s=budget_s)
     cases = [one_case(program, chosen) for program in programs]
     place = open_target(plan_targets(target or TargetChoice()).main)
     gates = asked_gates(limit, fail_on)
     if not place.timings_are_latency and (limit is not None or not gates):
         raise InputError(
             f"times on target {place.name} are not latencies: they cannot be compared",
-            "compare kernels or structure instead (--fail-on-kernel-change, --fail-on-structure-change), or "
+            "compare kernels or structure instead (--fail-on-change), or "
             "measure on an Arm machine; --target host compares on this CPU, which says nothing about Arm",
         )
     case_words = names.with_method(f"{a.stem}_vs_{b.stem}", method, cases[0].inputs.file_words)
@@ -516,17 +511,17 @@ def compare_programs(
     configs = []
     for side, program, case in zip("ab", programs, cases, strict=True):
         root = home / side / place.place
-        check_startable(root, resume=run.resume, force=run.force)
-        raw = {
-            "model": str(program.resolve()),
-            "output_root": str(root.resolve()),
-            "target": target_settings(place.choice),
-            "experiments": [{"name": _EXPERIMENT, "threads": list(threads)}],
-            "schedule": {"budget_s": budget_s} if budget_s is not None else {},
-            "method": case.method,
-            "inputs": case.inputs.model_dump(mode="json"),
-        }
-        configs.append(checked_config(raw, folder=root))
+        check_startable(root)
+        config = ProfileConfig(
+            model=program.resolve(),
+            output_root=root.resolve(),
+            target=TargetSettings.model_validate(target_settings(place.choice)),
+            experiments=(Experiment(name=_EXPERIMENT, sme2="on", threads=threads),),
+            schedule=Schedule(**chosen.asked(Schedule.model_fields)),
+            method=case.method,
+            inputs=case.inputs,
+        )
+        configs.append(config)
     ours, theirs = run_together(configs, place, run, progress=progress)
     found = compare(ours.run_dir, theirs.run_dir, limit=limit, fail_on=gates)
     found = replace(found, a=replace(found.a, name=str(a)), b=replace(found.b, name=str(b)))

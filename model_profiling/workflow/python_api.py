@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import TYPE_CHECKING, Annotated, Any, Literal, overload
 
 from pydantic import (
@@ -17,16 +16,14 @@ from pydantic import (
 from typing_extensions import TypedDict, Unpack
 
 from model_profiling.config.problems import problems_of
-from model_profiling.config.settings import ScheduleMode
-from model_profiling.config.values import MOST, Counted, Duration, Share, Text, ThreadCounts, Whole, as_list
+from model_profiling.config.values import MOST, Counted, Duration, Text, ThreadCounts, Whole, as_list
 from model_profiling.core.errors import InputError, WrongTypeError
 from model_profiling.core.files import StrPath, as_path
 from model_profiling.core.formatting import did_you_mean
 from model_profiling.core.number_formats import FORMATS, FORMATS_HELP, parse_format
 from model_profiling.core.progress import Progress
 from model_profiling.models.catalog import given_model
-from model_profiling.runner.machine import PowerMode, TargetChoice, parse_target, target_kinds
-from model_profiling.runs.evidence import parse_factors
+from model_profiling.runner.machine import TargetChoice, parse_target, target_kinds
 from model_profiling.targets.machine_lock import may_wait
 from model_profiling.workflow.dtypes import DtypesOutcome, profile_dtypes
 from model_profiling.workflow.language import LanguageOutcome, profile_language
@@ -57,28 +54,20 @@ class CommonSettings(TypedDict, total=False):
     """Where and how to measure; None is the usual value."""
 
     target: SkipValidation[str | TargetChoice | None]
-    power_mode: PowerMode | None
     backend: str | None
     calibration: str | None
     keep: tuple[str, ...] | None
-    runs: Counted | None
-    warmup: Whole | None
     threads: ThreadCounts | None
     budget_s: Duration | None
-    precision: Share | None
-    mode: ScheduleMode | None
-    rounds: Counted | None
     sample: Flag | None
     ladder: Flag | None
     quick: Flag | None
-    sme2_factor: str | None
     outdir: SkipValidation[StrPath | None]
-    resume: Flag | None
     force: Flag | None
     wait: Flag | None
 
 
-class Settings(CommonSettings, total=False):
+class ProfileSettings(CommonSettings, total=False):
     """The options of `sme2prof profile`."""
 
     evidence: SkipValidation[StrPath | None]
@@ -102,7 +91,7 @@ def profile(  # type: ignore[overload-overlap]  # "all" is the one word with ano
     dtype: Literal["all"] | list[str] | tuple[str, ...],
     name: str | None = None,
     progress: Progress | None = None,
-    **settings: Unpack[Settings],
+    **settings: Unpack[ProfileSettings],
 ) -> DtypesOutcome: ...
 
 
@@ -114,7 +103,7 @@ def profile(
     dtype: str | None = None,
     name: str | None = None,
     progress: Progress | None = None,
-    **settings: Unpack[Settings],
+    **settings: Unpack[ProfileSettings],
 ) -> ProfileOutcome: ...
 
 
@@ -125,7 +114,7 @@ def profile(
     dtype: str | list[str] | tuple[str, ...] | None = None,
     name: str | None = None,
     progress: Progress | None = None,
-    **settings: Unpack[Settings],
+    **settings: Unpack[ProfileSettings],
 ) -> ProfileOutcome | DtypesOutcome:
     """Export `model` if it is not a program yet, run it as this machine can, and analyse what came of it.
 
@@ -138,29 +127,29 @@ def profile(
     `dtype` is fp32 (the default), fp16, int8, int8-dynamic, int4, int4:GROUP or `file.py:quantizer`; with
     "all" or a list of them the formats take turns, and the result is a `DtypesOutcome`. `settings` are the
     options of `sme2prof profile`: target ("auto", "host", "emulated", "android:SERIAL", "ssh:HOST"),
-    power_mode, backend, calibration, keep, method, lengths, values, runs, warmup, threads, budget_s,
-    precision, mode, rounds, sample, ladder, quick, sme2_factor, evidence, outdir, resume, force, wait.
+    backend, calibration, keep, method, lengths, values, threads, budget_s, sample, ladder, quick, evidence,
+    outdir, force, wait. A `TargetChoice` also says a phone's power mode; rarer settings live in a config.
     `method`, `lengths` ({"tokens": 32}, or all sizes of the input: (1, 32)) and `values` ({"input_pos": 256})
     choose what of the program runs. If others measure on this machine, it waits; with `wait=False` that is an
     `InputError`.
 
     A module is exported in evaluation mode and left as it was; `name` replaces its class's name in the names
     of files. Everything is written into `out_<name>` or `outdir`, and nothing is printed. A finished run that
-    is there is kept under its date; an unfinished one is an `InputError` unless `resume=True` continues or
-    `force=True` discards it. Failures are `ProfilingError`s that say what to do; a wrong type is a
+    is there is kept under its date; an unfinished one that would measure the same is continued unless
+    `force=True` begins again. Failures are `ProfilingError`s that say what to do; a wrong type is a
     `TypeError`, too.
     """
     named = given_model(model, inputs, name)
     if name is not None and isinstance(named, str):
         raise InputError(f"{named} has a name already", "name is for a torch.nn.Module; leave it out")
     dtypes = _asked_dtypes(dtype)
-    given = _checked(settings, Settings, "profile")
+    given = _checked(settings, ProfileSettings, "profile")
     given["lengths"] = {name: (sizes,) for name, sizes in given.pop("lengths", {}).items()}
     with may_wait(given.pop("wait", True)):
         options, run = _options(given)
         if dtypes is not None:
             return profile_dtypes(named, dtypes, options, run, progress=progress)
-        one = replace(options, dtype=dtype if isinstance(dtype, str) else None)
+        one = options.model_copy(update={"dtype": dtype if isinstance(dtype, str) else None})
         return profile_one(named, one, run, progress=progress)
 
 
@@ -189,20 +178,15 @@ def profile_llm(
     asked = {name: given.pop(name, None) for name in ("prompts", "positions")}
     with may_wait(given.pop("wait", True)):
         options, run = _options(given)
-        options = replace(options, dtype=dtype)
+        options = options.model_copy(update={"dtype": dtype})
         return profile_language(given_model(model), options, run, **asked, progress=progress)
 
 
 def _options(given: dict[str, Any]) -> tuple[ProfileOptions, RunOptions]:
     """What both functions measure, and what they do with runs that are there already."""
-    power_mode: PowerMode = given.pop("power_mode", "leave")
-    target = replace(_as_target(given.pop("target", "auto")), power_mode=power_mode)
-    if power_mode != "leave" and target.kind != "android":
-        raise InputError(f"power_mode {power_mode} is for a phone", 'give target="android"')
-    factors = parse_factors(given.pop("sme2_factor")) if "sme2_factor" in given else None
+    target = _as_target(given.pop("target", "auto"))
     evidence = (as_path(given.pop("evidence")),) if "evidence" in given else ()
-    asked = {name: given.pop(name, False) for name in ("resume", "force")}
-    run = RunOptions(**asked, factors=factors, evidence=evidence)
+    run = RunOptions(force=given.pop("force", False), evidence=evidence)
     return ProfileOptions(target=target, **given), run
 
 
@@ -224,6 +208,8 @@ def _asked_dtypes(dtype: object) -> tuple[str, ...] | None:
 
 def _as_target(given: object) -> TargetChoice:
     if isinstance(given, TargetChoice):
+        if given.power_mode != "leave" and given.kind != "android":
+            raise InputError(f"power_mode {given.power_mode} is for a phone", 'give kind="android"')
         return given
     if not isinstance(given, str):
         kinds = ", ".join(target_kinds())

@@ -76,9 +76,9 @@ def write_page(blocks: Sequence[Block], path: Path, title: str, *, pictures: boo
     return path
 
 
-def combined_page(asked: Sequence[Path]) -> Path:
+def combined_page(folders: Sequence[Path]) -> Path:
     """Return the default path for a page of several runs: in the folder that holds them, or here."""
-    return asked[0] / names.COMBINED if len(asked) == 1 else Path(names.COMBINED)
+    return folders[0] / names.COMBINED if len(folders) == 1 else Path(names.COMBINED)
 
 
 def check_one_page(run_dirs: Sequence[Path], times: Times | None = None) -> None:

@@ -7,6 +7,7 @@ run can get into it, and no name from the run becomes a path.
 
 from __future__ import annotations
 
+import io
 import tempfile
 import zipfile
 from collections import Counter
@@ -64,7 +65,6 @@ def share_report(
     *,
     title: str | None = None,
     times: Times | None = None,
-    with_source: bool = False,
     archive: bool = False,
     progress: Progress | None = None,
 ) -> Shared:
@@ -73,7 +73,7 @@ def share_report(
     runs = [Run.open(run_dir, times=times) for run_dir in run_dirs]
     name = names.SHARED_ARCHIVE if archive else names.SHARED
     path = out or (run_dirs[0] / name if len(runs) == 1 else Path(name))
-    fields = SharedFields(with_source=with_source)
+    fields = SharedFields()
     with tempfile.TemporaryDirectory(prefix="sme2prof-share-") as scratch:
         copies = [
             _SharedRun(run, Path(scratch) / str(number) / _DEPTH / called, fields)
@@ -85,9 +85,9 @@ def share_report(
         blocks = run_document(data[0]) if len(data) == 1 else combined_document(data, heading)
         packed: tuple[str, ...] = ()
         if archive:
-            for found in data:
-                if found.analysis:
-                    write_analysis(found.analysis)
+            for run_data in data:
+                if run_data.analysis:
+                    write_analysis(run_data.analysis)
             content = {names.SHARED: files.encoded(render_html(blocks, heading))}
             for copy in copies:
                 content |= copy.content()
@@ -101,12 +101,14 @@ def share_report(
 
 
 def _write_archive(path: Path, content: Mapping[str, bytes]) -> None:
-    with files.writing_to(path) as stream, zipfile.ZipFile(stream, "w") as archive:
+    whole = io.BytesIO()
+    with zipfile.ZipFile(whole, "w") as archive:
         for name, body in content.items():
             entry = zipfile.ZipInfo(f"{Path(names.SHARED_ARCHIVE).stem}/{name}", _MOMENT)
             entry.compress_type = zipfile.ZIP_DEFLATED
             entry.external_attr = 0o644 << 16
             archive.writestr(entry, body)
+    files.write_out(path, whole.getvalue())
 
 
 class _SharedRun:
@@ -122,13 +124,13 @@ class _SharedRun:
         self._copy_dumps()
         if manifest and run.manifest:
             results = zip(run.manifest.results, manifest.results, strict=True)
-            manifest = replace(manifest, results=tuple(self._result(*each) for each in results))
+            manifest = replace(manifest, results=tuple(self._result(*pair) for pair in results))
             write_record(folder / names.MANIFEST, manifest)
         self._write_records(manifest)
 
     def gather(self, title: str | None, progress: Progress | None) -> ReportData:
-        known = self.run.manifest is not None and not self.run.manifest.version_0
-        times = None if known or self.run.times is Times.UNKNOWN else self.run.times
+        stated = self.run.manifest is not None and not self.run.manifest.version_0
+        times = None if stated or self.run.times is Times.UNKNOWN else self.run.times
         try:
             return gather_report(
                 self.folder, title=title, times=times, progress=progress, called=self.folder.name
@@ -142,16 +144,16 @@ class _SharedRun:
 
     def content(self) -> dict[str, bytes]:
         """Return every file but the dumps, whose bytes nobody has looked at, by its name in an archive."""
-        found = (path for path in files.all_in(self.folder) if path not in self._copies.values())
+        written = (path for path in files.all_in(self.folder) if path not in self._copies.values())
         return {
             f"{self.folder.name}/{self._place.relative(path)}": path.read_bytes()
-            for path in found
+            for path in written
             if path.suffix != names.BOUNDARIES
         }
 
     def _manifest(self, manifest: Manifest) -> Manifest:
         shared = replace(
-            self.fields.of(replace(manifest, method=manifest.method_run)),
+            self.fields.of(manifest),
             quantized=manifest.was_quantized,
             half=manifest.was_half,
         )
@@ -197,12 +199,12 @@ class _SharedRun:
         if uses := listed_kernels(run, own.series):
             kernels = place.of_series(series, names.KERNELS_CSV)
             calls = (KernelCall(use.kernel.name, use.evidence, use.calls, use.worked_on) for use in uses)
-            shown = [
+            named = [
                 kernel_named(call.name, call.evidence, call.calls, call.worked_on)
                 for call in map(fields.of, calls)
                 if call.name
             ]
-            write_kernels_csv(kernels, place.model_stem, shown)
+            write_kernels_csv(kernels, place.model_stem, named)
         if samples := read_samples(run.path, own):
             sampled = place.of_series(series, names.SAMPLES)
             write_record(sampled, fields.of(samples))
@@ -247,10 +249,11 @@ def _with_reasons(metrics: Metrics, manifest: Manifest | None) -> Metrics:
     pairs = manifest.pairs or () if manifest else ()
     reasons = {(pair.baseline, pair.candidate): pair.not_comparable for pair in pairs}
     comparisons = tuple(
-        replace(found, speedup=replace(found.speedup, reason=reason))
-        if found.speedup.ratio is None and (reason := reasons.get((found.baseline, found.candidate)))
-        else found
-        for found in metrics.comparisons
+        replace(comparison, speedup=replace(comparison.speedup, reason=reason))
+        if comparison.speedup.ratio is None
+        and (reason := reasons.get((comparison.baseline, comparison.candidate)))
+        else comparison
+        for comparison in metrics.comparisons
     )
     return replace(metrics, comparisons=comparisons)
 

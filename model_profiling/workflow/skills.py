@@ -7,21 +7,17 @@ to references beside it, and what only a clone has is left out or named in words
 
 from __future__ import annotations
 
-import contextlib
-import hashlib
 import json
 import posixpath
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
-from pathlib import Path, PurePosixPath
+from pathlib import Path
 
-from model_profiling._version import __version__
 from model_profiling.core import files
-from model_profiling.core.errors import FormatError, InputError, ProfilingError, SetupError
+from model_profiling.core.errors import FormatError, InputError, SetupError
 from model_profiling.core.hints import DISTRIBUTION
-from model_profiling.core.records import read_json_object
-from model_profiling.core.safe_read import read_bytes
+from model_profiling.core.safe_read import is_there, read_text
 
 STANDARD = ".agents/skills"
 """A project's skills in the open standard; most assistants look there too."""
@@ -33,17 +29,14 @@ ASSISTANTS = {
 }
 """The folder of a project in which each assistant looks for skills."""
 
-RECORD = ".sme2prof-skills.json"
-"""Lists what was written beside the skills, so that a later version recognises changed files."""
 SKILL = "SKILL.md"
 _FOLDER = "agent_skill_ml_profiling"
 _REFERENCES = "references"
 _ONLY_IN_A_CLONE = "## In a clone"
 _MARK = re.compile(r"<!-- (not run|output): (.*) -->$")
-_SAID = {"not run": "Only where it applies: {}.", "output": "On {} Linux without SME2:"}
+_SENTENCES = {"not run": "Only where it applies: {}.", "output": "On {} Linux without SME2:"}
 _LINK = re.compile(r"\[([^\]]{1,300})\]\(([^)\s]+)\)")
 _FRONT_MATTER = re.compile(r"---\n(.*?)\n---\n", re.DOTALL)
-_COMPATIBILITY = f"Linux or macOS, Python 3.10 to 3.13, the command sme2prof of the package {DISTRIBUTION}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,12 +50,11 @@ class Skill:
 
 
 @dataclass(frozen=True, slots=True)
-class Installed:
+class InstalledSkills:
     folder: Path
     skills: tuple[str, ...]
     written: tuple[str, ...]
     unchanged: tuple[str, ...]
-    removed: tuple[str, ...]
 
 
 def _texts() -> Path:
@@ -91,49 +83,33 @@ def list_skills() -> tuple[Skill, ...]:
     )
 
 
-def install_skills(folder: Path, *, force: bool = False) -> Installed:
-    """Write every skill below `folder`; files that somebody changed are replaced only with `force`."""
+def install_skills(folder: Path, *, force: bool = False) -> InstalledSkills:
+    """Write every skill below `folder`; files with another content are replaced only with `force`."""
     skills = list_skills()
     wanted = {f"{skill.name}/{path}": text for skill in skills for path, text in skill.files.items()}
-    before = _recorded(folder)
-    current = {path: _content(folder, path) for path in {*wanted, *before}}
-    changed = [
-        path
-        for path, text in wanted.items()
-        if current[path] not in (None, text) and _digest(current[path]) != before.get(path)
-    ]
-    if changed and not force:
+    current: dict[str, str] = {}
+    for path in wanted:
+        files.real_folder(folder, (folder / path).parent)
+        if is_there(folder / path):
+            current[path] = read_text(folder / path)
+    differing = [path for path, text in current.items() if text != wanted[path]]
+    if differing and not force:
         raise InputError(
-            f"{', '.join(changed)} in {folder} was edited, so nothing was written",
-            "save your changes elsewhere, or overwrite them with --force",
+            f"{', '.join(differing)} in {folder} was edited or is of another version; nothing was written",
+            "save your changes elsewhere, and overwrite with --force",
         )
-    # Remove files that only an earlier version had, unless somebody changed them.
-    gone = [
-        path
-        for path, digest in before.items()
-        if path not in wanted and current[path] is not None and _digest(current[path]) == digest
-    ]
-    new = {path: text for path, text in wanted.items() if current[path] != text}
-    record = {
-        "schema_version": 1,
-        "version": __version__,
-        "files": {path: _digest(text) for path, text in sorted(wanted.items())},
-    }
-    if new or gone or before != record["files"]:
-        _put(folder, {**new, RECORD: files.json_text(record)}, gone)
-    return Installed(
-        folder,
-        tuple(skill.name for skill in skills),
-        tuple(new),
-        tuple(path for path in wanted if path not in new),
-        tuple(gone),
-    )
+    new = {path: text for path, text in wanted.items() if current.get(path) != text}
+    with files.no_empty_folder(folder):
+        for path, text in new.items():
+            files.write_text(folder / path, text)
+    unchanged = tuple(path for path in wanted if path not in new)
+    return InstalledSkills(folder, tuple(skill.name for skill in skills), tuple(new), unchanged)
 
 
 def _header(source: str, text: str) -> dict[str, str]:
     """Parse the front matter, which has one `key: value` per line."""
-    found = _FRONT_MATTER.match(text)
-    pairs = (line.partition(": ")[::2] for line in found[1].splitlines()) if found else ()
+    front = _FRONT_MATTER.match(text)
+    pairs = (line.partition(": ")[::2] for line in front[1].splitlines()) if front else ()
     header = {key: value.strip() for key, value in pairs}
     if not (header.get("name") and header.get("description")):
         raise FormatError(
@@ -147,25 +123,16 @@ def _as_installed(
 ) -> dict[str, str]:
     """Return the files of one skill: its text, and every reference it links to."""
     body = _FRONT_MATTER.sub("", text, count=1)
-    lines = [
-        "---",
-        f"name: {header['name']}",
-        f"description: {json.dumps(header['description'], ensure_ascii=False)}",
-        "license: Apache-2.0",
-        f"compatibility: {json.dumps(_COMPATIBILITY)}",
-        "metadata:",
-        f"  kit-version: {json.dumps(__version__)}",
-        "---",
-        "",
-    ]
+    description = json.dumps(header["description"], ensure_ascii=False)
+    front = f"---\nname: {header['name']}\ndescription: {description}\n---\n"
     made, needed = _relinked(source, _without_clone(body), names)
-    found = {SKILL: "\n".join(lines) + made}
+    texts = {SKILL: front + made}
     while needed:
         reference = needed.pop()
         text = (_texts() / reference).read_text(encoding="utf-8")
-        found[reference], more = _relinked(reference, _without_clone(text), names)
-        needed |= more - found.keys()
-    return found
+        texts[reference], more = _relinked(reference, _without_clone(text), names)
+        needed |= more - texts.keys()
+    return texts
 
 
 def _without_clone(text: str) -> str:
@@ -176,7 +143,7 @@ def _without_clone(text: str) -> str:
             inside = line.startswith(_ONLY_IN_A_CLONE)
         if not inside:
             marked = _MARK.match(line)
-            kept += [_SAID[marked[1]].format(marked[2]), ""] if marked else [line]
+            kept += [_SENTENCES[marked[1]].format(marked[2]), ""] if marked else [line]
     return "\n".join(kept).rstrip() + "\n"
 
 
@@ -185,10 +152,10 @@ def _relinked(source: str, text: str, names: Mapping[str, str]) -> tuple[str, se
     in_references = bool(posixpath.dirname(source))
     references: set[str] = set()
 
-    def link(found: re.Match[str]) -> str:
-        words, target = found[1], found[2]
+    def link(match: re.Match[str]) -> str:
+        words, target = match[1], match[2]
         if "://" in target or target.startswith("#"):
-            return found[0]
+            return match[0]
         path, mark, anchor = target.partition("#")
         place = posixpath.normpath(posixpath.join(posixpath.dirname(source), path))
         if place in names:
@@ -203,45 +170,3 @@ def _relinked(source: str, text: str, names: Mapping[str, str]) -> tuple[str, se
     parts = re.split(r"(^```.*?^```$)", text, flags=re.DOTALL | re.MULTILINE)
     made = [part if index % 2 else _LINK.sub(link, part) for index, part in enumerate(parts)]
     return "".join(made), references
-
-
-def _digest(text: str | None) -> str:
-    return hashlib.sha256((text or "").encode("utf-8", "surrogateescape")).hexdigest()
-
-
-def _recorded(folder: Path) -> dict[str, str]:
-    """Return path and digest of the files of an earlier install; ignore paths outside its folders."""
-    try:
-        listed = read_json_object(folder / RECORD, "").get("files")
-    except (ProfilingError, OSError):
-        return {}
-    known = listed if isinstance(listed, dict) else {}
-    return {path: str(digest) for path, digest in known.items() if _is_below(path)}
-
-
-def _is_below(path: str) -> bool:
-    parts = PurePosixPath(path).parts
-    return len(parts) > 1 and parts[0].startswith("sme2prof-") and ".." not in parts
-
-
-def _content(folder: Path, path: str) -> str | None:
-    file = folder / path
-    files.real_folder(folder, file.parent)
-    try:
-        return read_bytes(file).decode("utf-8", "surrogateescape")
-    except InputError as problem:
-        if isinstance(problem.__cause__, FileNotFoundError):
-            return None
-        raise
-
-
-def _put(folder: Path, new: Mapping[str, str], gone: Iterable[str]) -> None:
-    """Write `new` in its order and remove `gone`; installing again completes what failed half-way."""
-    with files.no_empty_folder(folder):
-        for path, text in new.items():
-            files.write_text(folder / path, text)
-    for path in gone:
-        (folder / path).unlink(missing_ok=True)
-        with contextlib.suppress(OSError):  # not empty
-            for parent in list((folder / path).parents)[: len(PurePosixPath(path).parts) - 1]:
-                parent.rmdir()

@@ -29,7 +29,7 @@ from model_profiling.program.delegates.reach import ProbedLayer, Reach, probe_fi
 from model_profiling.runner.__main__ import make_ready
 from model_profiling.targets import Job
 from model_profiling.targets.emulated import EmulatedTarget
-from model_profiling.targets.protocol import Outcome
+from model_profiling.targets.job import Outcome
 
 if TYPE_CHECKING:
     from torch import Tensor, nn
@@ -46,9 +46,10 @@ def probe(folder: Path) -> Reach:
     assert target.build is not None
     with ThreadPoolExecutor(_TOGETHER) as pool:
         running = [
-            (name, dtype, pte, pool.submit(target.execute, _job(pte), folder, pte.stem))
+            (name, dtype, pte, pool.submit(target.execute, job, folder, pte.stem))
             for dtype in _FORMATS
             for name, pte in _programs(dtype, folder)
+            for job in (Job(pte, warmup=0, kernels=True, etdump=True),)
         ]
     layers = tuple(_probed(name, dtype, pte, ran.result()) for name, dtype, pte, ran in running)
     return Reach(executorch=target.build.executorch_version.partition("+")[0], layers=layers)
@@ -86,10 +87,6 @@ def _programs(dtype: str, folder: Path) -> Iterator[tuple[str, Path]]:
             yield name, export_model(module, inputs, dtype=dtype, name=f"layer_{number}", outdir=folder).pte
         except FormatNotForModel:
             continue
-
-
-def _job(pte: Path) -> Job:
-    return Job(pte, warmup=0, kernels=True, etdump=True)
 
 
 def _probed(name: str, dtype: str, pte: Path, ran: Outcome) -> ProbedLayer:

@@ -144,7 +144,7 @@ def try_change(
         sizes, values = ran.asked_inputs if ran else ({}, {})
         measured = compare_programs(
             before.pte, after.pte, target=target, threads=threads, budget_s=budget_s,
-            method=(ran.method_run if ran else "") or None,
+            method=(ran.method if ran else "") or None,
             lengths={name: (tuple(given),) for name, given in sizes.items()},
             values={name: tuple(given) for name, given in values.items()},
             outdir=home / "runs", run=run, progress=progress,
@@ -183,7 +183,7 @@ def _unchanged(rewrites: Sequence[Rewrite], root: Path) -> set[tuple[Path, tuple
 
 
 def _export(source: ModelSource, outdir: Path, progress: Progress) -> ExportResult:
-    with working_beside(f"exports {source.source}", waiting=progress.stage, needed=False):
+    with working_beside(f"exports {source.source}", waiting=progress.stage):
         return export_model(
             source.source,
             dtype=source.dtype,

@@ -29,7 +29,7 @@ from model_profiling.report.run_list import (
 from model_profiling.runs import Run, Times
 from model_profiling.runs.folders import runs_in
 from model_profiling.runs.times import marked
-from model_profiling.store.store import Store
+from model_profiling.store.store import Store, list_runs
 from model_profiling.workflow.report import write_report
 
 
@@ -110,20 +110,14 @@ def _pages_about(folder: Path, runs: Sequence[Path], home: Path) -> Iterator[tup
 
 _MOST_LISTED = 1000
 """Runs of a store on its page."""
-_STORED = """
-    SELECT name, coalesce(measured_at, added_at) AS run_at, model, dtype, backend, device, device_name,
-           is_arm, times, state, commit_hash, dirty, kernels, tags, run_dir,
-           (SELECT min(median_ms) FROM experiments WHERE experiments.run_id = runs.run_id) AS median_ms
-    FROM runs ORDER BY run_at DESC, run_id LIMIT :most
-"""
 
 
 def _store(place: StrPath, page: Path) -> ViewedPage:
     store = Store.open(place)
-    count = store.rows("SELECT count(*) AS runs FROM runs")[0]["runs"]
+    rows, count = list_runs(store, last=_MOST_LISTED, more=["kernels"])
     listed: dict[Path, str] = {}
     runs = []
-    for row in store.rows(_STORED, most=_MOST_LISTED):
+    for row in rows:
         run_dir = Path(row["run_dir"])
         # A folder that was measured in again holds the report of the newest run only.
         report = "" if run_dir in listed else _report_of(run_dir, page.parent)
@@ -147,7 +141,7 @@ def _stored_run(row: Mapping[str, Any], report: str) -> StoredRun:
         report=report,
         model=" ".join(filter(None, (row["model"], names.spoken_backend(row["backend"]), row["dtype"]))),
         device=marked(device, row["is_arm"]),
-        date=f"{row['run_at']:%Y-%m-%d %H:%M}",
+        date=f"{row['measured_at'] or row['added_at']:%Y-%m-%d %H:%M}",
         latency=latency,
         sme2=_sme2_state(row["kernels"] or (), emulated),
         commit=f"{row['commit_hash'][:10]}{'+' if row['dirty'] else ''}" if row["commit_hash"] else "",

@@ -154,8 +154,8 @@ _GUARD = re.compile(
     "O_NOFOLLOW|setrlimit|S_IWOTH|weights_only=|allow_pickle=|trust_remote_code|--require-hashes"
     "|require_encryption|enable_external_access|tarfile|zipfile"
 )
-_NO_GUARD = {"workflow/new_model/example/model.py", "targets/emulated.py"}
-"""What shows how weights are loaded, or unpacks a wheel that pip has checked."""
+_NO_GUARD = {"targets/emulated.py"}
+"""What unpacks a wheel that pip has checked."""
 
 
 @pytest.mark.quick

@@ -98,8 +98,8 @@ def test_kernels_and_structure_are_gated_without_arm_hardware(job: Job) -> None:
 def test_latency_is_judged_against_the_store_that_main_left(job: Job) -> None:
     (job.place / "my_model.py").write_text(MODEL.format(after="nn.ReLU()"))
     *_, (command, pushed) = job.run("latency-gate.yml", "push")
-    assert "--first-is-good" in command and pushed.returncode == 0, pushed.stdout + pushed.stderr
-    assert "The first run" in pushed.stdout and (job.place / "sme2prof.db").is_file()
+    assert "store add" in command and pushed.returncode == 0, pushed.stdout + pushed.stderr
+    assert "1 run added" in pushed.stdout and (job.place / "sme2prof.db").is_file()
     run = job.place / "out_my_model_make" / "runs" / "xnnpack_fp16" / "linux"
 
     def another(manifest: dict[str, Any]) -> None:
@@ -107,7 +107,7 @@ def test_latency_is_judged_against_the_store_that_main_left(job: Job) -> None:
 
     edit(run / "manifest.json", another)  # as if measured again: what the step before does takes long
     *_, (command, asked) = job.run("latency-gate.yml", "pull_request", only="compare")
-    assert "--add" not in command and asked.returncode == 0, asked.stdout + asked.stderr
+    assert "store add" not in command and asked.returncode == 0, asked.stdout + asked.stderr
     assert "store:last-good (" in (job.place / "latency.md").read_text()
     (suite,) = ElementTree.parse(job.place / "latency.xml").getroot()
     assert int(suite.get("tests", "0")) >= 1 and suite.get("errors") == suite.get("skipped") == "0"
@@ -129,7 +129,7 @@ def test_only_known_actions_at_commits_are_used() -> None:
 def test_pull_requests_neither_change_the_store_nor_push_a_waiting_push_out() -> None:
     whole = YAML(typ="safe").load(EXAMPLES / "latency-gate.yml")
     writing = [
-        step for step in steps_of("latency-gate.yml")[1] if "--add" in str(step) or "save@" in str(step)
+        step for step in steps_of("latency-gate.yml")[1] if "store add" in str(step) or "save@" in str(step)
     ]
     assert len(writing) == 2 and all("github.event_name == 'push'" in step["if"] for step in writing)
     # GitHub keeps one waiting run of a group: the groups of pull requests are their own.

@@ -29,7 +29,7 @@ PYTHON = [sys.executable, "-m"]
 
 def write_sweep(path: Path, *names: str, **more: object) -> None:
     """As short as can be: one experiment of one inference."""
-    short = {"rungs": ["on"], "runs": 1, "warmup": 0, "schedule": {"mode": "rounds", "rounds": 2}}
+    short = {"rungs": ["on"], "runs": 1, "warmup": 0, "schedule": {"rounds": 2}}
     models = [str(shutil.copyfile(INT8, path.parent / f"{name}.pte")) for name in names]
     path.write_text(json.dumps({"name": path.stem, "models": models, **short, **more}))
 

@@ -62,8 +62,7 @@ def test_the_wheel_holds_the_package_and_all_that_it_reads(built: Built) -> None
     assert shipped - own == set()
     assert {name for name in own - shipped if not name.startswith("model_profiling/skills/")} == set()
     assert {name.partition("/")[0] for name in inside} == {"model_profiling"}
-    # `onboard` copies a model's folder, and that has a test of its own.
-    tests = {name for name in inside if "/test" in name and "/workflow/new_model/" not in name}
+    tests = {name for name in inside if "/test" in name}
     assert tests | {name for name in inside if name.endswith(".sh")} == set()
     for kind in ("runner/runner.cpp", "runner/json.h", "configs/schema.json", "py.typed"):
         assert f"model_profiling/{kind}" in inside
@@ -186,7 +185,7 @@ def test_who_lacks_executorch_is_told_in_one_line_what_installs_it(readers: Envi
     (readers.work / "c.json").write_text(json.dumps(wrong))
     checked = readers.run("sme2prof", "config", "check", "c.json")
     said = checked.stdout + checked.stderr
-    assert f"({readers.python} -m model_profiling.runner.source_build build)" in said and ".sh" not in said
+    assert f"({readers.python} -m model_profiling.compat.source_build)" in said and ".sh" not in said
     (readers.work / "no.log").write_text("nothing\n")
     words = ("--xnntrace", "no.log", "--out", "k.csv", "--model-id", "m")
     told = readers.run("sme2prof-xnntrace-to-kernels", *words)

@@ -20,7 +20,7 @@ from said import says
 
 sys.path.insert(0, str(ROOT / "bench"))
 
-from attack import caches, disks, downloads, fuzzing, kills, verbs
+from attack import disks, downloads, fuzzing, kills, verbs
 from attack.damage import damaged
 from attack.finds import PartResult, as_json, as_text
 from attack.live_run import Ended
@@ -196,25 +196,6 @@ def test_a_disk_that_is_full_leaves_what_was_there(tmp_path: Path) -> None:
             assert not list(disks.filled(verb, tmp_path / "made", place, 40, whole))
     except PermissionError:
         missing("the right to mount a small file system (root)")
-
-
-def test_a_cache_that_is_used_as_it_is_is_found(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """With a kit that looks at nothing, every damage is; and a cache without a runner tells nothing."""
-
-    class Careless(caches.LiveRun):
-        def call(self, *words: str) -> Ended:
-            return Ended(0, " ".join(words), "")
-
-    monkeypatch.setattr(caches, "LiveRun", Careless)
-    for number, damage in enumerate(caches.DAMAGES):
-        cache = tmp_path / f"cache{number}"
-        runner = cache / "runners" / "0" / "sme2prof-runner"
-        runner.parent.mkdir(parents=True)
-        runner.write_bytes(bytes(1000))
-        found = list(caches._attack(cache, "runner", damage, random.Random(1), tmp_path / str(number)))
-        assert len(found) == 1 and "['sme2prof-runner']" in found[0], damage
-    nothing = caches._attack(tmp_path, "runner", caches.DAMAGES[0], random.Random(1), tmp_path / "none")
-    assert [told.partition(":")[0] for told in nothing] == ["nothing was damaged"]
 
 
 def test_a_wheel_that_is_cut_or_forged_is_refused_and_leaves_nothing(tmp_path: Path) -> None:

@@ -250,11 +250,11 @@ def test_accuracy_is_that_of_real_inputs(tmp_path: Path) -> None:
             ["linear", "--dtype", "int8", "--calibrate", f"{UNSEEN.parent}/none.npz"],
             r"none\.npz cannot be read",
         ),
-        (["linear", "--dtype", "int8", "--calibration", f"{UNSEEN}:no_iterator"], r"the data is not here at"),
+        (["linear", "--dtype", "int8", "--calibrate", f"{UNSEEN}:no_iterator"], r"the data is not here at"),
         (["linear", "--dtype", "int8", "--backend", "portable"], r"portable .*int8;"),
         (["linear", "--name", "a/b"], r"'a/b' is not a valid model name"),
-        (["linear", "--dtype", "int8", "--calibration", f"{UNSEEN}:misshapen_batches"], r"failed at batch 0"),
-        (["linear", "--dtype", "int8", "--calibration", f"{UNSEEN}:no_batches"], r"calibration .* no inputs"),
+        (["linear", "--dtype", "int8", "--calibrate", f"{UNSEEN}:misshapen_batches"], r"failed at batch 0"),
+        (["linear", "--dtype", "int8", "--calibrate", f"{UNSEEN}:no_batches"], r"calibration .* no inputs"),
     ],
 )
 def test_bad_input_is_one_line_and_leaves_no_file(words: list[str], error: str, tmp_path, capfd) -> None:

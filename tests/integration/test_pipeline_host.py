@@ -438,7 +438,7 @@ def test_a_hot_machine_is_waited_for(exported, tmp_path: Path, monkeypatch: pyte
     naps: list[float] = []
     monkeypatch.setattr("model_profiling.runs.measuring.time.sleep", naps.append)
     raw = raw_config(exported("toy_cnn", "fp32").pte, tmp_path / "run")
-    raw["schedule"] = {"mode": "rounds", "rounds": 1, "max_temperature_c": 45, "cool_down_s": 0.25}
+    raw["schedule"] = {"rounds": 1, "max_temperature_c": 45, "cool_down_s": 0.25}
     outcome = run_config(checked(raw), target=HotTarget(90.0))
     entries = Journal(outcome.run_dir).entries()
     assert all(entry.temperature_c is not None and entry.temperature_c <= 45 for entry in entries)
@@ -447,7 +447,7 @@ def test_a_hot_machine_is_waited_for(exported, tmp_path: Path, monkeypatch: pyte
 
 def test_a_gate_without_a_thermometer_is_said(exported, tmp_path: Path) -> None:
     raw = raw_config(exported("toy_cnn", "fp32").pte, tmp_path / "run")
-    raw["schedule"] = {"mode": "rounds", "rounds": 1, "max_temperature_c": 45}
+    raw["schedule"] = {"rounds": 1, "max_temperature_c": 45}
     outcome = run_config(checked(raw), target=HotTarget(None))
     assert any("reports no temperature" in line.text for line in outcome.warnings)
 

@@ -32,12 +32,12 @@ def test_emulation_proves_sme2_and_claims_no_latency(exported, cli, tmp_path: Pa
     model = exported("toy_cnn", "fp32").pte
     done = cli(
         *("profile", model, "--target", "emulated", "--outdir", tmp_path / "o", "--threads", "1,2"),
-        *("--runs", 4, "--precision", 0.01),
+        *("--budget", 4),
     )
     assert done.ok, done.tail()
     # What cannot be followed is said; what can be is done.
     (said,) = [line for line in done.stderr.splitlines() if "has no effect" in line]
-    says(said, "--runs 4", "--precision 0.01")
+    says(said, "--budget 4")
     assert "SME2 kernels ran" in done.stdout
     assert "median" not in done.stdout and " ms" not in done.stdout
     run_dir = tmp_path / "o" / "runs" / "xnnpack_fp32" / "emulated"
@@ -115,7 +115,7 @@ def test_auto_gives_a_baseline_on_arm_and_the_evidence_of_emulation(exported, tm
 
 def test_the_ladder_shows_what_each_feature_buys(exported, cli, tmp_path: Path) -> None:
     present = host_features()
-    pte, words = exported("toy_cnn", "fp16").pte, ("--runs", 3, "--budget", 3, "--warmup", 1, "--rounds", 3)
+    pte, words = exported("toy_cnn", "fp16").pte, ("--quick", "--budget", 3)
     done = cli("profile", pte, "--target", "host", "--ladder", *words, "--outdir", tmp_path / "o")
     if not present:
         assert done.returncode == 2 and "ladder" in done.stderr
@@ -137,7 +137,7 @@ def test_a_program_that_is_not_what_pytorch_computes_is_profiled_with_a_word(exp
     record = json.loads(made.summary.read_text())
     record["accuracy"]["lowering"].update(max_rel=0.25, tolerance=1e-4, verdict="mismatch", outputs=[])
     (tmp_path / made.summary.name).write_text(json.dumps(record))
-    words = ("--target", "host", "--runs", 2, "--rounds", 1, "--budget", 1, "--outdir", tmp_path / "o")
+    words = ("--target", "host", "--quick", "--budget", 1, "--outdir", tmp_path / "o")
     done = cli("profile", program, *words)
     assert done.ok, done.tail()
     said = ("outputs differ from PyTorch's in fp32", "0.25 of", "0.0001")
@@ -148,7 +148,7 @@ def test_a_program_that_is_not_what_pytorch_computes_is_profiled_with_a_word(exp
 
 
 def test_json_is_all_that_is_printed(exported, cli, tmp_path: Path) -> None:
-    words = ("--target", "host", "--runs", 2, "--rounds", 2, "--budget", 1, "--outdir", tmp_path / "o")
+    words = ("--target", "host", "--quick", "--budget", 1, "--outdir", tmp_path / "o")
     done = cli("profile", exported("toy_cnn", "fp32").pte, *words, "--json")
     facts: dict[str, Any] = json.loads(done.stdout)
     assert facts["schema_version"] == 1
@@ -166,9 +166,7 @@ def test_json_is_all_that_is_printed(exported, cli, tmp_path: Path) -> None:
         (["toy_cnn", "--target", "andriod"], "'andriod'; choose from auto, host, emulated"),
         (["toy_cnn", "--target", "moon"], "'moon'; choose from auto, host, emulated"),
         (["toy_cnn", "--threads", "1,one"], "such as 1,2,4"),
-        (["toy_cnn", "--resume", "--force"], "give one of them"),
         (["toy_cnn", "--precision", "5"], "--precision"),
-        (["toy_cnn", "--quick", "--precision", "0.01"], "leave --quick or --precision out"),
     ],
 )
 def test_a_wrong_word_ends_in_one_line(sme2prof, exported, words, said, tmp_path, monkeypatch) -> None:
@@ -271,8 +269,6 @@ def test_a_module_with_keyword_inputs_is_proven_by_emulation(tmp_path: Path) -> 
     outcome = model_profiling.profile(toy, inputs, target="emulated", name="scaled", outdir=tmp_path)
     assert outcome.program == tmp_path / "artifacts" / "scaled_xnnpack_fp32.pte"
     assert "SME2 kernels ran 2 of 2" in " ".join(outcome.verdict)
-    again = model_profiling.profile(outcome.program, target="emulated", outdir=tmp_path, resume=True)
-    assert again.main.run_dir == outcome.main.run_dir and again.main.moved is None
 
 
 @pytest.mark.parametrize(

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable
 from pathlib import Path
 
@@ -75,15 +74,13 @@ def test_a_mode_is_set_and_everything_put_back(phone, open_phone, mode, scale, a
     assert target.take_notes() == ()
 
 
-def test_what_somebody_else_sets_meanwhile_is_left_and_said(phone, open_phone) -> None:
+def test_what_somebody_else_sets_meanwhile_is_left(phone, open_phone) -> None:
     use(phone)
     target = open_phone(phone)
     with target.held_ready():
         phone.change_setting("low_power", "2")
         phone.change_setting("stay_on_while_plugged_in", None)
     assert phone.settings() == USED | {"low_power": "2"}
-    (note,) = target.take_notes()
-    assert re.search(r"low_power .*to 2 .*somebody else.*\b1\b", note)
 
 
 def test_a_phone_that_lets_nobody_change_its_settings(phone, open_phone) -> None:
@@ -100,10 +97,10 @@ def test_a_phone_that_lets_nobody_change_its_settings(phone, open_phone) -> None
 def test_a_lost_cable_is_made_good_by_whoever_comes_next(phone, open_phone, sme2prof, meanwhile) -> None:
     use(phone)
     target = open_phone(phone)
-    said = pytest.raises(SetupError, match=r"gone; .*power settings .*next command")
-    with said, target.held_ready():
+    with pytest.raises(SetupError, match="gone") as caught, target.held_ready():
         phone.pull_out()
         raise SetupError("gone")
+    says(caught.value.__notes__[0], "power settings", "not put back yet", "next run")
     assert phone.settings() == BOOST
     assert len(journals()) == 1
     (check,) = phone_settings()
@@ -116,8 +113,8 @@ def test_a_lost_cable_is_made_good_by_whoever_comes_next(phone, open_phone, sme2
     assert phone.settings() == USED
     assert not journals()
     later = open_phone(phone, "leave")
-    later.connect()
-    assert later.take_notes() == (), "said once"
+    with later.held_ready():
+        assert later.take_notes() == (), "said once"
     assert phone_settings() == ()
 
 
@@ -128,7 +125,7 @@ def test_a_command_that_fails_after_putting_things_back_says_so(phone, open_phon
         raise SetupError("gone")
     phone.plug_in()
     phone.shell("mkdir -p /data/local/tmp/mine/sme2prof-device/things")
-    failed = sme2prof("clean", "--device", phone.serial, "--device-path", "/data/local/tmp/mine")
+    failed = sme2prof("clean", "--target", f"android:{phone.serial}", "--device-path", "/data/local/tmp/mine")
     assert failed.returncode == 2 and phone.settings() == USED
     warning, error = failed.stderr.splitlines()
     assert warning.startswith("warning: a run of ") and "is back as it was" in warning
@@ -141,5 +138,5 @@ def test_a_good_run_whose_phone_goes_at_the_end_is_a_good_run(phone, open_phone)
         phone.kill_adbd()
     says(target.take_notes()[0], "power settings", "not put back")
     phone.plug_in()
-    open_phone(phone, "leave").connect()
-    assert phone.settings() == {}
+    with open_phone(phone, "leave").held_ready():
+        assert phone.settings() == {}

@@ -21,7 +21,7 @@ from model_profiling.runs.journal import Journal
 
 UNSEEN = Path(__file__).parents[1] / "models" / "unseen.py"
 DTYPES = ("fp32", "fp16", "int8")
-QUICK = ("--rounds", 2, "--runs", 2, "--warmup", 1, "--budget", 1)
+QUICK = ("--quick", "--budget", 1)
 Run = Callable[..., process.Completed]
 
 

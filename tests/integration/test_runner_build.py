@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 import shutil
 import sys
 from collections.abc import Callable
@@ -12,12 +11,10 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from said import says
 
 from model_profiling.core import process
 from model_profiling.core.errors import SetupError
 from model_profiling.runner import build
-from model_profiling.runner.cache import cached
 from model_profiling.runner.compilers import find_compiler
 from model_profiling.runner.features import AARCH64_LINUX
 from model_profiling.targets.emulated import EmulatedTarget
@@ -43,9 +40,8 @@ int main() {
 """
 _BUILD = """\
 from model_profiling.runner.build import build_runner
-from model_profiling.runner.cache import take_repair_notes
 b = build_runner()
-print(b.path, b.cached, *take_repair_notes(), sep="\\n")
+print(b.path, b.cached, sep="\\n")
 """
 
 
@@ -55,16 +51,9 @@ def own_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path / "cache"
 
 
-def test_two_processes_racing_to_heal_a_truncated_runner_get_one_that_works(own_cache, lend_objects) -> None:
+def test_two_processes_racing_to_build_get_one_runner_that_works(own_cache, lend_objects) -> None:
     lend_objects(own_cache, build.installed_sdk(), build.find_compiler())
-    home = build.built_runner(build.installed_sdk(), build.find_compiler())[0].parent
-
-    def kill_halfway(into: Path) -> None:
-        into.mkdir()
-        (into / "sme2prof-runner").write_bytes(b"\x7fELF" * 1000)
-
-    cached(home, kill_halfway, "the runner", fetch=True)
-    os.truncate(home / "sme2prof-runner", 100)
+    home = build.built_runner(build.installed_sdk(), build.find_compiler()).parent
     with ThreadPoolExecutor(2) as pool:
         racers = [pool.submit(process.run, [sys.executable, "-c", _BUILD], timeout=300) for _ in range(2)]
     ends = [racer.result() for racer in racers]
@@ -73,14 +62,11 @@ def test_two_processes_racing_to_heal_a_truncated_runner_get_one_that_works(own_
     assert len(paths) == 1
     (path,) = paths
     assert Path(path).parent == home
-    said = [end.stdout.splitlines()[2:] for end in ends]
-    (remade,) = max(said)
-    says(remade, "sme2prof-runner")
     told = process.run([path, "--features-only"], timeout=60)
     assert json.loads(told.stdout)["build_id"] == Path(path).parent.name
     # Nothing is left of the one that lost, nor of either's objects.
     assert [entry.name for entry in (own_cache / "runners").iterdir()] == [Path(path).parent.name]
-    kept = [".sme2prof-entry.json", "build.json", "sme2prof-runner"]
+    kept = ["build.json", "sme2prof-runner"]
     assert sorted(entry.name for entry in Path(path).parent.iterdir()) == kept
 
     made = Path(path).stat()
@@ -106,7 +92,7 @@ def test_a_wheel_in_another_place_is_only_linked_until_a_header_changes(
     made = build.build_runner(there)
     told = process.run([made.path, "--features-only"], timeout=60)
     assert json.loads(told.stdout)["build_id"] == made.build_id == made.path.parent.name
-    assert made.path != build.built_runner(here, build.find_compiler())[0]
+    assert made.path != build.built_runner(here, build.find_compiler())
     assert str(root).encode() in made.path.read_bytes(), "its libraries are those of that place"
     shutil.rmtree(made.path.parent)
     header = next(path for path in (root / "include").rglob("*.h"))
@@ -119,7 +105,7 @@ def test_where_a_runner_is_kept_changes_with_what_goes_in(tmp_path, monkeypatch)
     wheel, compiler = build.installed_sdk(), build.find_compiler()
 
     def kept(wheel: build.Sdk = wheel, compiler: build.Compiler = compiler) -> Path:
-        return build.built_runner(wheel, compiler)[0]
+        return build.built_runner(wheel, compiler)
 
     same = kept()
     assert kept() == same

@@ -19,7 +19,7 @@ from model_profiling.runner.features import AARCH64_LINUX, this_platform
 from model_profiling.targets import Job
 from model_profiling.targets.collect import missing_operators
 from model_profiling.targets.emulated import EmulatedTarget
-from model_profiling.targets.execution import LocalTransport, Route, execute
+from model_profiling.targets.execution import Route, Transport, execute
 from model_profiling.targets.host import HostTarget
 from model_profiling.workflow.measure import RunOptions, run_config
 
@@ -182,10 +182,10 @@ def one_experiment(pte: Path, run_dir: Path, target: str) -> ProfileConfig:
 
 def test_a_feature_reported_but_not_usable_is_a_named_crash(shimmed, exported, tmp_path, monkeypatch) -> None:
     assert shimmed.build is not None
-    transport = LocalTransport()
+    transport = Transport()
     if isinstance(shimmed, EmulatedTarget):
         assert shimmed.qemu is not None
-        transport = LocalTransport(tuple("max,sme=off" if w == "max" else w for w in shimmed.qemu.prefix))
+        transport = Transport(tuple("max,sme=off" if w == "max" else w for w in shimmed.qemu.prefix))
     elif shimmed.facts().has_sme2:
         pytest.skip("this CPU has what the shim would invent")
     monkeypatch.setenv("SHIM_LIE", "1")
@@ -272,9 +272,9 @@ def test_out_of_memory(host: HostTarget, exported, tmp_path: Path) -> None:
     assert host.build is not None
     pte = exported("mobilenet_v3_small", "fp16").pte
     runner = (str(host.build.path),)
-    wide = LocalTransport(prefix=("prlimit", "--as=2000000000", "--"))
+    wide = Transport(prefix=("prlimit", "--as=2000000000", "--"))
     assert execute(Job(pte), tmp_path, "wide", Route(runner, wide)).result.iterations_ns
-    tight = LocalTransport(prefix=("prlimit", "--as=33000000", "--"))
+    tight = Transport(prefix=("prlimit", "--as=33000000", "--"))
     with pytest.raises(RunError, match="out of memory"):
         execute(Job(pte), tmp_path, "tight", Route(runner, tight))
 

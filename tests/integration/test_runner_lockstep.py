@@ -23,7 +23,7 @@ from model_profiling.core.errors import InputError, RunError
 from model_profiling.etdump import read_etdump
 from model_profiling.runner.compilers import find_compiler
 from model_profiling.runner.result import read_lockstep_result
-from model_profiling.targets import Job, LockstepJob, LockstepOutcome, LockstepTarget, Target
+from model_profiling.targets import Job, LockstepJob, LockstepOutcome
 from model_profiling.targets.emulated import EmulatedTarget
 from model_profiling.targets.execution import too_large_together, unfit_for_turns
 from model_profiling.targets.host import HostTarget, available_memory
@@ -389,9 +389,7 @@ def test_what_no_launch_can_do_is_refused_before_it_starts(launch, host, toy, tm
     own = Path(sys.executable)
     assert "executor_runner" in (unfit_for_turns([Job(toy), Job(toy, runner_path=own)]) or "")
     assert "different CPUs" in (unfit_for_turns([Job(toy, cpu_affinity=(0,)), Job(toy)]) or "")
-    assert isinstance(host, LockstepTarget) and host.why_not_lockstep([Job(toy), Job(toy)], {}) is None
-    target: Target = host
-    assert isinstance(target, LockstepTarget)
+    assert host.why_not_lockstep([Job(toy), Job(toy)], {}) is None
 
 
 def test_memory_must_hold_all_at_once(toy: Path, tmp_path: Path) -> None:

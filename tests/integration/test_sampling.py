@@ -57,7 +57,7 @@ def test_with_sme2_the_kernels_seen_are_the_kernels_counted(emulated: EmulatedTa
 
 def test_a_run_shows_inside_its_operators(exported, tmp_path: Path, sme2prof) -> None:
     pte = exported("toy_cnn", "fp32").pte
-    words = ("--target", "host", "--mode", "rounds", "--rounds", 1, "--runs", 2, "--sample", "--quiet")
+    words = ("--target", "host", "--quick", "--budget", 1, "--sample", "--quiet")
     done = sme2prof("profile", pte, *words, "--outdir", tmp_path)
     assert done.returncode == 0, done.tail()
     (record,) = tmp_path.rglob(f"*{names.SAMPLES}")

@@ -31,7 +31,7 @@ pytestmark = [pytest.mark.usefixtures("own_state")]
 
 def written(folder: Path, *models: str, **changed: object) -> SweepConfig:
     """As short as can be: one experiment of one inference."""
-    short = {"rungs": ["on"], "runs": 1, "warmup": 0, "schedule": {"mode": "rounds", "rounds": 2}}
+    short = {"rungs": ["on"], "runs": 1, "warmup": 0, "schedule": {"rounds": 2}}
     (folder / "s.json").write_text(json.dumps({"name": "s", "models": models, **short, **changed}))
     return load_sweep(folder / "s.json")
 

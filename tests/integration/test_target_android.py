@@ -22,7 +22,7 @@ from model_profiling.runs import Run, Times
 from model_profiling.runs.manifest import read_manifest
 from model_profiling.targets import Job, LockstepJob, TargetChoice, open_target, parse_target
 from model_profiling.targets.remote.android import AndroidTarget, choose, find_adb
-from model_profiling.targets.remote.facts import _fits
+from model_profiling.targets.remote.target import _fits
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="virtual phones are Linux's")
 CONFIGS = Path(__file__).resolve().parents[2] / "model_profiling" / "configs"
@@ -160,7 +160,7 @@ def test_two_phones_at_once_with_the_shipped_config(
         assert names == ({"android_baseline"} if ON_ARM else {"android_sme2_on", "android_sme2_off"})
         assert (run_dir / "report.md").is_file() and Run.open(run_dir).dumps
         assert sme2prof("validate", run_dir).ok
-    cleaned = sme2prof("clean", "--device", phone.serial)
+    cleaned = sme2prof("clean", "--target", f"android:{phone.serial}")
     assert cleaned.ok and f"removed {KIT}: " in cleaned.stdout and not phone.path(KIT).exists()
     config.write_text(json.dumps({**raw, "output_root": "elsewhere", "target": {"name": "host"}}))
     refused = script("scripts/android_pipeline.py", "--config", config)
@@ -173,7 +173,7 @@ def test_two_phones_at_once_with_the_shipped_config(
 )
 def test_a_phone_without_sme2_gets_a_baseline_and_headroom(arm_phone, exported, sme2prof, tmp_path) -> None:
     pte = exported("toy_cnn", "fp32").pte
-    words = ("--target", f"android:{arm_phone.serial}", "--rounds", 3, "--budget", 1, "--outdir", tmp_path)
+    words = ("--target", f"android:{arm_phone.serial}", "--budget", 1, "--outdir", tmp_path)
     done = sme2prof("profile", pte, *words, "--json")
     assert done.returncode == 0, done.stderr
     facts = json.loads(done.stdout)

@@ -21,7 +21,7 @@ from model_profiling.statistics.parity import OutputFile, compare_outputs
 from model_profiling.targets import Job
 from model_profiling.targets import emulated as qemu
 from model_profiling.targets.emulated import EmulatedTarget, aarch64_sdk, build_cross_runner
-from model_profiling.targets.execution import LocalTransport, Route, execute
+from model_profiling.targets.execution import Route, Transport, execute
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="QEMU's user mode runs on Linux only")
 
@@ -104,7 +104,7 @@ def test_the_qemu_of_an_older_debian_is_refused_for_lack_of_sme2(emulated, tmp_p
             pytest.skip(f"{archive.origin} {archive.suite} has another QEMU than the one this test is about")
         with apt.packages_of(archive, "") as packages:
             assert str(packages.version("qemu-user-static")).startswith("7.2")
-            (deb,) = packages.download(["qemu-user-static"])
+            (deb,) = packages.download("qemu-user-static")
             packages.unpack(deb, tmp_path, member="usr/bin/qemu-aarch64-static")
     except SetupError as problem:
         missing(f"Debian's QEMU: {problem}")
@@ -173,6 +173,6 @@ def test_the_way_of_a_machine_that_is_not_arm(
     found = qemu.find_qemu(build.path, sysroot)
     assert "-L" in found.prefix
     job = Job(exported("toy_cnn", "int8").pte, warmup=0, kernels=True)
-    runner, transport = (str(build.path),), LocalTransport(found.prefix)
+    runner, transport = (str(build.path),), Transport(found.prefix)
     outcome = execute(job, tmp_path, "cross", Route(runner, transport))
     assert of(outcome.kernels, "sme2")

@@ -14,7 +14,8 @@ from model_profiling.config.settings import TargetSettings
 from model_profiling.core.errors import InputError, RunError
 from model_profiling.runner import features
 from model_profiling.targets import Job, TargetChoice, open_target, parse_target, plan_targets
-from model_profiling.targets.host import HostTarget, cpu_name_from_proc
+from model_profiling.targets.facts import cpu_name_from_proc
+from model_profiling.targets.host import HostTarget
 
 
 def test_facts_of_this_machine(host) -> None:

@@ -157,12 +157,12 @@ def test_two_programs_are_compared_there(toy, exported, tmp_path) -> None:
 def test_a_config_runs_there_and_leaves_a_run_like_any_other(connect, sme2prof, exported, tmp_path) -> None:
     connect()
     config, root = tmp_path / "config.json", tmp_path / "run"
-    words = ("--host", "board", "--output", config, "--output-root", root, "--rounds", 2, "--runs", 2)
-    made = sme2prof("config", "new", "--model", exported(SMALL).pte, "--platform", "linux", *words)
+    words = ("--target", "ssh:board", "--output", config)
+    made = sme2prof("config", "new", "--model", exported(SMALL).pte, *words)
     assert made.ok, made.stderr
     raw = json.loads(config.read_text())
     raw["target"]["device_path"] = str(tmp_path / "there")
-    raw["schedule"]["budget_s"] = 1
+    raw |= {"output_root": str(root), "schedule": {"budget_s": 1, "rounds": 2}}
     config.write_text(json.dumps(raw))
     done = sme2prof("run", config)
     assert done.ok, done.stderr
@@ -173,11 +173,11 @@ def test_a_config_runs_there_and_leaves_a_run_like_any_other(connect, sme2prof, 
     checked = sme2prof("validate", root)
     assert checked.ok, checked.stdout
     assert sme2prof("run", config, "--resume").ok
-    cleaned = sme2prof("clean", "--host", "board", "--device-path", tmp_path / "there")
+    cleaned = sme2prof("clean", "--target", "ssh:board", "--device-path", tmp_path / "there")
     assert cleaned.ok and "sme2prof-runner" in cleaned.stdout and not list((tmp_path / "there").iterdir())
     assert (
         "nothing to remove"
-        in sme2prof("clean", "--host", "board", "--device-path", tmp_path / "there").stdout
+        in sme2prof("clean", "--target", "ssh:board", "--device-path", tmp_path / "there").stdout
     )
 
 

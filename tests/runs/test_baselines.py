@@ -16,14 +16,7 @@ from model_profiling.runs import Times
 from model_profiling.statistics.speedup import Verdict
 from model_profiling.store.labels import Labels
 from model_profiling.store.store import Store
-from model_profiling.workflow.baselines import (
-    NoBaseline,
-    compare_with_baseline,
-    find_baseline,
-    judged_run,
-    keep_verdict,
-    stored_side,
-)
+from model_profiling.workflow.baselines import compare_with_baseline, find_baseline, judged_run, stored_side
 from model_profiling.workflow.compare import compare, load_measurement
 
 pytestmark = pytest.mark.usefixtures("elsewhere")
@@ -89,11 +82,6 @@ def id_of(run_dir: Path) -> str:
     return judged_run(run_dir).run_id
 
 
-def tags_of(store: Store, run_dir: Path) -> dict[str, str]:
-    (row,) = store.rows("SELECT tags FROM runs WHERE run_id = :run_id", run_id=id_of(run_dir))
-    return dict(row["tags"])
-
-
 def test_a_stored_run_answers_as_its_directory_does(store: Store, runs: dict[str, Path]) -> None:
     """The same statistics on the same latencies, whatever became of the directory."""
     stored = compare_with_baseline(runs["three"], store=store, limit=0.05, fail_on=("kernels", "structure"))
@@ -118,7 +106,7 @@ def test_structure_and_kernels_come_back_out_of_the_store(recorded: Path, tmp_pa
     for path in b.glob("evidence.json"):
         path.write_text(path.read_text().replace("sme2_mopa", "sme_mopa"))
     row = find_baseline(store, "last-good", judged_run(b))
-    ours, theirs = stored_side(store, row, "a"), load_measurement(a)
+    ours, theirs = stored_side(store, row["run_id"], "a"), load_measurement(a)
     assert len(ours.series) == len(theirs.series) and len(ours.proven) == len(theirs.proven)
     for stored, read in zip(ours.series, theirs.series, strict=True):
         assert [each.type for each in stored.operators] == [each.type for each in read.operators]
@@ -187,7 +175,7 @@ def test_two_profiles_of_a_language_model_are_compared_case_by_case(tmp_path, sm
     ]
     slow_down(made[1][1][0], 1.5)
     a, b = profile_of(homes[0], *made[0]), profile_of(homes[1], *made[1], (homes[1] / "at7", 7))
-    done = sme2prof("compare", a, b.parent, *GATE, "--junit", tmp_path / "j.xml")
+    done = sme2prof("compare", a, b.parent, *GATE, "--out", tmp_path / "j.xml")
     assert done.returncode == 1, done.stderr
     says(done.stdout, "only B has answer after 7 tokens", "wrote comparison.html")
     last = done.stdout.splitlines()[-1]
@@ -196,7 +184,7 @@ def test_two_profiles_of_a_language_model_are_compared_case_by_case(tmp_path, sm
     assert (suite.get("tests"), suite.get("failures")) == ("4", "2")
     told = json.loads(sme2prof("compare", a, a, *GATE, "--json").stdout)
     assert told["answer"] == "passed" and told["headline"] == "2 cases: No regression beyond 5.0%."
-    done = sme2prof("compare", a, profile_of(b, made[1][0]), *GATE, "--junit", tmp_path / "j.xml")
+    done = sme2prof("compare", a, profile_of(b, made[1][0]), *GATE, "--out", tmp_path / "j.xml")
     assert done.returncode == 2 and done.stdout.splitlines()[-1].endswith("only A has answer after 6 tokens.")
     says(done.stderr, "answer after 6 tokens cannot be compared: A has it, B has not")
     assert ElementTree.parse(tmp_path / "j.xml").getroot().get("errors") == "1"
@@ -245,10 +233,8 @@ def test_the_last_good_is_the_newest_that_nobody_calls_bad(store: Store, runs: d
     store.tag([id_of(runs["two"])], ["bad"], remove=True)
     assert last_good() == id_of(runs["two"])
     store.tag([id_of(runs["one"]), id_of(runs["two"])], ["bad"])
-    with pytest.raises(InputError, match=r"\b2 runs of small_cnn .*good") as refused:
+    with pytest.raises(InputError, match=r"\b2 runs of small_cnn .*good"):
         last_good()
-    # That all are bad is no reason to take the next one for the first.
-    assert not isinstance(refused.value, NoBaseline)
 
 
 def test_a_run_is_never_its_own_baseline(store: Store, runs: dict[str, Path], tmp_path: Path) -> None:
@@ -298,16 +284,16 @@ def test_an_emulator_is_no_other_machine_to_be_judged_by(runs: dict[str, Path], 
     """Nor is the run itself, which the store may have: what is said then leads somewhere."""
     store = Store.open(tmp_path / "store.db", make=True)
     store.add([runs["emulated"], runs["one"]], Labels(commit=""))
-    with pytest.raises(NoBaseline, match=r"no other run .*emulated QEMU") as refused:
+    with pytest.raises(InputError, match=r"no other run .*emulated QEMU") as refused:
         find_baseline(store, "last-good", judged_run(runs["one"]))
-    assert "--across-machines" not in refused.value.fix and "--first-is-good" in refused.value.fix
+    assert "--across-machines" not in refused.value.fix and "store add" in refused.value.fix
 
 
 def test_a_named_machine_has_baselines_of_its_own(runs: dict[str, Path], tmp_path: Path) -> None:
     """Two boards of one kind are told apart by the name that their owner gives them."""
     store = Store.open(tmp_path / "store.db", make=True)
     store.add([runs["one"]], Labels(commit="", device="board-1"))
-    with pytest.raises(NoBaseline, match=r"no other run .*small_cnn.*--across-machines"):
+    with pytest.raises(InputError, match=r"no other run .*small_cnn.*--across-machines"):
         compare_with_baseline(runs["two"], store=store)
     assert compare_with_baseline(runs["two"], store=store, device="board-1", limit=0.05).answer == "passed"
 
@@ -321,78 +307,41 @@ def test_emulated_baselines_gate_kernels_and_no_times(store: Store, tmp_path: Pa
     assert {each.end_to_end.verdict for each in timed.series} == {Verdict.NOT_COMPARABLE}
 
 
-def test_a_regression_is_kept_as_bad_and_is_no_baseline(
+def test_a_regression_that_is_kept_as_bad_is_no_baseline(
     store: Store, runs: dict[str, Path], sme2prof, tmp_path: Path
 ) -> None:
     b = another(SME2, tmp_path / "b", 7)
     slow_down(b, 1.25)
     junit, page = tmp_path / "j.xml", tmp_path / "s.md"
     done = sme2prof(
-        "compare", b, "--against", "store:last-good", "--store", store.address, *GATE, "--add",
-        "--junit", junit, "--markdown", page,
+        "compare", b, "--against", "store:last-good", "--store", store.address, *GATE,
+        "--out", junit, "--out", page,
     )  # fmt: skip
     assert done.returncode == 1 and "Regression" in done.stdout, done.stderr
-    assert "store:last-good" in page.read_text() and f"as bad: {id_of(b)}" in done.stdout
+    assert "store:last-good" in page.read_text()
     (suite,) = ElementTree.parse(junit).getroot()
     assert suite.get("failures") == "2"
-    (note,) = (note for tag, note in tags_of(store, b).items() if tag == "bad")
-    assert note.startswith("Regression")
+    assert not store.rows("SELECT 1 FROM runs WHERE run_id = :run_id", run_id=id_of(b)), "it only reads"
+    assert sme2prof("store", "add", b, "--tag", "bad", "--store", store.address).ok
     assert find_baseline(store, "last-good", judged_run(runs["three"]))["run_id"] == id_of(runs["two"])
-    # Judged again by a wider gate it is good, and bad no more.
-    found = compare_with_baseline(b, store=store, limit=0.5)
-    assert found.answer == "passed" and keep_verdict(store, b, found).tag == "good"
-    assert list(tags_of(store, b)) == ["good"]
+    assert sme2prof("store", "tag", id_of(b), "bad", "--remove", "--store", store.address).ok
+    assert find_baseline(store, "last-good", judged_run(runs["three"]))["run_id"] == id_of(b)
 
 
-def test_a_run_whose_noise_could_hide_a_regression_is_kept_without_a_tag(
-    store: Store, sme2prof, tmp_path: Path
-) -> None:
-    b = another(SME2, tmp_path / "b", 8)
-    words = ("compare", b, "--against", "store:last-good", "--store", store.address)
-    done = sme2prof(*words, "--fail-on-regression", "0.001", "--add")
-    assert done.returncode == 0, done.tail()
-    says(done.stdout, "without the tag good", "noise could hide", id_of(b))
-    assert tags_of(store, b) == {}
-
-
-def test_the_first_run_passes_only_where_that_was_said(
+def test_the_first_run_has_no_answer_and_the_command_that_adds_it(
     runs: dict[str, Path], sme2prof, tmp_path: Path
 ) -> None:
-    junit, place = tmp_path / "j.xml", tmp_path / "store.db"
+    place = tmp_path / "store.db"
     words = ("compare", runs["one"], "--against", "store:last-good", "--store", place, *GATE)
     none = sme2prof(*words)
     assert none.returncode == 2 and "there is no store" in none.stderr and not place.exists()
-    first = sme2prof(*words, "--add", "--first-is-good", "--junit", junit)
-    assert first.returncode == 0, first.stderr
-    assert "The first run" in first.stdout
-    (case,) = ElementTree.parse(junit).getroot().iter("testcase")
-    assert case.find("skipped") is not None
-    # Asked again it is the first still; without the word it has no answer, and says how to give one.
-    assert json.loads(sme2prof(*words, "--add", "--first-is-good", "--json").stdout)["answer"] == "first"
+    assert sme2prof("store", "add", runs["one"], "--store", place).ok
     alone = sme2prof(*words)
-    assert alone.returncode == 2 and "small_cnn" in alone.stderr
-    assert "--first-is-good" in alone.stderr and "store add" in alone.stderr
-    # The next one is judged.
-    second = sme2prof(words[0], runs["two"], *words[2:], "--add", "--first-is-good")
+    assert alone.returncode == 2
+    says(alone.stderr, "small_cnn", "store add")
+    second = sme2prof(words[0], runs["two"], *words[2:])
     assert second.returncode == 0
     says(second.stdout, "No regression", "5.0%")
-
-
-def test_a_run_that_is_not_whole_is_not_the_first(runs: dict[str, Path], tmp_path: Path) -> None:
-    b = tmp_path / "b"
-    shutil.copytree(runs["one"], b)
-    edit(b / "manifest.json", lambda manifest: manifest.update(state="interrupted"))
-    store = Store.open(tmp_path / "store.db", make=True)
-    with pytest.raises(InputError, match="is interrupted"):
-        compare_with_baseline(b, store=store, first_is_good=True)
-
-
-def test_a_run_without_an_answer_is_not_kept(store: Store, sme2prof, tmp_path: Path) -> None:
-    b = another(EMULATED, tmp_path / "b", 8)
-    words = ("compare", b, "--against", "store:last-good", "--store", store.address, *GATE, "--add")
-    done = sme2prof(*words)
-    assert done.returncode == 2 and "emulated run" in done.stderr
-    assert not store.rows("SELECT 1 FROM runs WHERE run_id = :run_id", run_id=id_of(b))
 
 
 @pytest.mark.parametrize(
@@ -400,14 +349,11 @@ def test_a_run_without_an_answer_is_not_kept(store: Store, sme2prof, tmp_path: P
     [
         (("--against", "last-good"), "is not a baseline"),
         (("--against", "store:"), "is not a baseline"),
-        (("--against", "store:last-good", "--add"), "--fail-on-..."),
-        (("--against", "store:last-good", *GATE, "--first-is-good"), "--add"),
-        (("--against", "store:x", *GATE, "--add", "--first-is-good"), "store:last-good"),
         (("--against", "store:x", "--times", "hardware"), "--times"),
-        (("--against", "store:x", "--resume"), "--resume"),
+        (("--against", "store:x", "--force"), "--force"),
         (("--store", "x", SME2), "--store"),
-        (("--against", "store:x", SME2), "name one run"),
-        ((), "Missing argument 'B'"),
+        (("--against", "store:x", SME2), "one run and its baseline"),
+        ((), "--against store:last-good"),
     ],
 )
 def test_words_that_do_not_go_together_are_refused(words: tuple[object, ...], said: str, sme2prof) -> None:

@@ -19,13 +19,12 @@ from recorded_runs import (
     copied,
     dumps_in,
     edit,
-    load,
     rename_launches,
     slow_down,
 )
 from said import says
 
-from model_profiling.core.errors import FormatError, InputError
+from model_profiling.core.errors import InputError
 from model_profiling.report.comparison import (
     NOT_MEASURED,
     Comparison,
@@ -111,7 +110,7 @@ def test_a_regression_fails_with_1_and_is_written_for_people_and_machines(
     steady(b)
     slow_down(b, 1.25, only=f"*{ON}*")
     summary, junit = tmp_path / "s.md", tmp_path / "j.xml"
-    done = sme2prof("compare", a, b, "--fail-on-regression", 5, "--markdown", summary, "--junit", junit)
+    done = sme2prof("compare", a, b, "--fail-on-regression", 5, "--out", summary, "--out", junit)
     found = compare(a, b, limit=0.05)
     assert done.returncode == 1 and headline(found) in done.stdout
     (worst,) = found.regressions
@@ -184,8 +183,8 @@ def test_a_page_is_written_where_the_command_says(
     says(
         page, "small_cnn XNNPACK fp16: B compared with A", "No significant difference", "Where the time goes"
     )
-    facts = json.loads(sme2prof("compare", *two, "--json", "--out", tmp_path / "own.md").stdout)
-    assert facts["report"] == str(tmp_path / "own.md") and (tmp_path / "own.html").is_file()
+    facts = json.loads(sme2prof("compare", *two, "--json", "--out", tmp_path / "own.html").stdout)
+    assert facts["report"] == str(tmp_path / "own.html") and (tmp_path / "own.html").is_file()
     # A page that nobody asked for is no reason to fail; one that was asked for is.
     (elsewhere / "comparison.html").unlink()
     (elsewhere / "comparison.html").mkdir()
@@ -222,7 +221,7 @@ def test_emulated_times_are_never_compared(emulated: Path, tmp_path: Path, sme2p
     assert verdicts(compare(emulated, emulated)) == {Verdict.NOT_COMPARABLE}
     assert sme2prof("compare", emulated, emulated).returncode == 0
     junit, summary = tmp_path / "j.xml", tmp_path / "s.md"
-    gate = ("--fail-on-regression", 5, "--junit", junit, "--markdown", summary)
+    gate = ("--fail-on-regression", 5, "--out", junit, "--out", summary)
     done = sme2prof("compare", emulated, emulated, *gate)
     assert done.returncode == 2 and done.stderr.count("error:") == 1
     (suite,) = ElementTree.parse(junit).getroot()
@@ -248,8 +247,6 @@ def test_a_damaged_journal_is_not_passed_over(two: tuple[Path, Path], sme2prof) 
     done = sme2prof("compare", a, b)
     assert done.returncode != 0 and f"{b / 'journal.jsonl'}, line 1 is damaged" in done.stderr
     assert len(done.stderr.strip().splitlines()) == 1
-    with pytest.raises(FormatError, match="line 1 is damaged"):
-        compare(next(a.glob(f"{ON}/*_robust_stats.json")), next(b.glob(f"{ON}/*_robust_stats.json")))
 
 
 def test_different_machines_are_compared_only_on_request(two: tuple[Path, Path], sme2prof) -> None:
@@ -297,28 +294,6 @@ def test_operators_that_appear_and_vanish_are_named(linux: Path) -> None:
     assert any(name.startswith("Convert") for name in appeared)
     vanished = sorted(pair.main.type for pair in back.series[0].operators if pair.change == "vanished")
     assert vanished == appeared
-
-
-def test_files_of_latencies_are_compared_round_by_round_within_a_run(two: tuple[Path, Path]) -> None:
-    a, b = two
-    sides = (a, OFF), (a, ON), (b, ON)
-    ours, theirs, other = (next(run_dir.glob(f"{name}/*_t1_robust_stats.json")) for run_dir, name in sides)
-    within, across = compare(ours, theirs).series[0], compare(ours, other).series[0]
-    (paired,) = load(a / "metrics.json")["comparisons"]
-    assert within.way == "lockstep" and within.end_to_end.ratio == pytest.approx(paired["speedup"]["ratio"])
-    assert across.way == "apart" and across.end_to_end.low is not None and within.end_to_end.low is not None
-    assert across.end_to_end.low < within.end_to_end.low
-
-
-def test_metrics_alone_give_medians_but_no_verdict(linux: Path, tmp_path: Path, sme2prof) -> None:
-    alone = tmp_path / "metrics.json"
-    shutil.copy(linux / "metrics.json", alone)
-    found = compare(alone, linux)
-    assert verdicts(found) == {Verdict.NOT_COMPARABLE}
-    assert [series.end_to_end.ratio for series in found.series] == pytest.approx([1, 1])
-    assert sme2prof("compare", alone, alone, "--fail-on-regression", 5).returncode == 2
-    # Beside its run, the same file stands for the whole run.
-    assert verdicts(compare(linux / "metrics.json", linux)) == {Verdict.NO_CHANGE}
 
 
 def test_bare_dumps_are_compared_only_on_the_users_word(linux: Path, tmp_path: Path) -> None:

@@ -6,7 +6,6 @@ from __future__ import annotations
 import csv
 import importlib.util
 import json
-import re
 import shutil
 import sys
 from collections.abc import Callable
@@ -16,8 +15,7 @@ import pytest
 from recorded_runs import PROGRAM, copied
 from said import says
 
-from model_profiling.cli import script as scripts
-from model_profiling.cli.script import main as perf_runner
+from model_profiling.compat import scripts
 from model_profiling.core import process
 
 KIT = Path(__file__).resolve().parents[2] / "model_profiling"
@@ -28,11 +26,6 @@ EARLIER: dict[str, tuple[str, ...]] = {
     "scripts/mac_pipeline.py": ("--config", "--only", "--analysis-only", "--verbose"),
     "scripts/generate_combined_report.py": ("--mac-dir", "--android-dir", "--out", "--model-name"),
     "scripts/generate_report.py": ("--run-dir", "--out", "--title"),
-    "scripts/merge_cmake_presets.py": (),
-    "scripts/perf_runner.py": (
-        "--model", "--quiet-runner", "--verbose-runner", "--exp", "--outdir", "--mode", "--threads", "--warmup", "--timing-runs",
-        "--output", "--no-output", "--xtrace-template", "--xtrace-target-sec", "--xtrace-min-exec", "--xtrace-max-exec", "--xtrace-execs",
-    ),
     "scripts/run_quick_test.py": ("--platform",),
     "scripts/validate_results.py": ("--results",),
     "scripts/validate_setup.py": ("--model",),
@@ -264,15 +257,6 @@ def test_the_smoke_test_takes_a_phone(entry: Call, tmp_path: Path, monkeypatch: 
     monkeypatch.setenv("SME2PROF_CACHE", str(tmp_path))
     done = entry("scripts/run_quick_test.py", "--platform", "android", "--outdir", tmp_path / "out")
     assert done.returncode == 2 and "adb" in done.stderr.splitlines()[-1]
-
-
-def test_the_script_that_is_gone_names_what_replaces_it(capsys: pytest.CaptureFixture[str], sme2prof) -> None:
-    words = f"--model {PROGRAM} --quiet-runner r --mode xnntrace --timing-runs 20 --outdir o"
-    assert perf_runner("", words.split()) == 2
-    (line,) = capsys.readouterr().err.splitlines()
-    assert "--runs 20" in line and "--trace" in line and "--runner-on r" in line
-    known = sme2prof("config", "new", "--help").stdout
-    assert all(word in known for word in re.findall(r"(?<!\S)--[a-z]+(?!\S)", line))
 
 
 def test_no_command_takes_another_run_than_the_one_named(

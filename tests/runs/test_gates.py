@@ -21,7 +21,7 @@ from model_profiling.report.comparison import Comparison, headline
 from model_profiling.workflow.compare import compare, load_measurement
 
 pytestmark = pytest.mark.usefixtures("elsewhere")
-BOTH = ("--fail-on-kernel-change", "--fail-on-structure-change")
+BOTH = ("--fail-on-change", "kernels", "--fail-on-change", "structure")
 ON = "emulated_sme2_on"
 MOPA = "kai_run_matmul_clamp_f16_f16p2vlx2_f16p2vlx2_2vlx2vl_sme2_mopa"
 
@@ -66,7 +66,7 @@ def test_every_output_says_the_same(
     junit, page, summary = (tmp_path / name for name in ("j.xml", "s.md", "job.md"))
     summary.write_text("## Before\n")
     monkeypatch.setenv("GITHUB_STEP_SUMMARY", str(summary))
-    done = sme2prof("compare", off, on, *BOTH, "--junit", junit, "--markdown", page)
+    done = sme2prof("compare", off, on, *BOTH, "--out", junit, "--out", page)
     found = judged(off, on)
     assert done.returncode == 1 and found.answer == "failed"
     ((aspect, differences),) = found.changed
@@ -87,7 +87,7 @@ def test_every_output_says_the_same(
     (failure,) = suite.iter("failure")
     assert failure.get("type") == "change" and (failure.text or "").splitlines() == list(map(str, changes))
     # The same difference fails no gate that did not ask for it.
-    assert sme2prof("compare", off, on, "--fail-on-structure-change").returncode == 0
+    assert sme2prof("compare", off, on, "--fail-on-change", "structure").returncode == 0
     assert sme2prof("compare", off, on).returncode == 0
 
 
@@ -146,13 +146,13 @@ def test_kernels_that_were_not_counted_give_no_answer(
 
     edit(b / "manifest.json", uncount)
     junit = tmp_path / "j.xml"
-    done = sme2prof("compare", a, b, "--fail-on-kernel-change", "--junit", junit)
+    done = sme2prof("compare", a, b, "--fail-on-change", "kernels", "--out", junit)
     assert done.returncode == 2 and "no table of symbols" in done.stderr
     assert done.stderr.count("\n") == 1
     (suite,) = ElementTree.parse(junit).getroot()
     assert suite.get("errors") == "1" and suite.get("failures") == "0"
     # Structure is told by the dumps alone.
-    assert sme2prof("compare", a, b, "--fail-on-structure-change").returncode == 0
+    assert sme2prof("compare", a, b, "--fail-on-change", "structure").returncode == 0
 
 
 def test_what_emulation_proved_for_a_run_is_gated_too(linux: tuple[Path, Path]) -> None:

@@ -17,7 +17,6 @@ from recorded_runs import (
     ARM,
     DATA,
     EMULATED,
-    OLD,
     SME2,
     X86_64,
     Json,
@@ -45,7 +44,7 @@ from model_profiling.report.verdict import answers, verdict
 from model_profiling.runs.evidence import ONE_ROW, MatrixOperator, parse_factors, read_evidence
 from model_profiling.validation.validate import validate
 from model_profiling.workflow.analyse import analyse
-from model_profiling.workflow.measure import RunOptions
+from model_profiling.workflow.measure import RunOptions, use_factors
 from model_profiling.workflow.report import gather_report
 
 KEYS = ("sme2_coverage", "sme2_headroom", "headroom_reason")
@@ -225,12 +224,6 @@ def test_without_any_evidence_nothing_is_projected(arm: Path) -> None:
     assert not found.coverage.tested and "no emulated run" in found.reason
 
 
-def test_runs_of_0_1_0_are_answered_by_the_emulated_run_beside_them() -> None:
-    found = outlook(OLD / "linux")
-    assert found.coverage.tested and found.projections
-    assert not outlook(OLD / "emulated").projections
-
-
 @pytest.mark.parametrize(
     ("kernel", "tested"),
     [
@@ -315,16 +308,16 @@ def test_factors_given_to_a_command_are_kept_and_stated_everywhere(arm: Path, ca
 def test_a_run_keeps_the_factors_it_was_made_with(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     shutil.copytree(EMULATED, tmp_path / "emulated")
     run_dir = tmp_path / "linux"
-    made = replay(ARM, run_dir, options=RunOptions(factors=parse_factors("2:4")))
-    first = made.data.outlook.projections[0]
-    assert made.summary["sme2_headroom"] == load(run_dir / "analysis_summary.json")["sme2_headroom"]
+    replay(ARM, run_dir)
+    use_factors(run_dir, parse_factors("2:4"))
+    first, kept = outlook(run_dir).projections[0], load(run_dir / "analysis_summary.json")["sme2_headroom"]
     assert {(group.factor.low, group.factor.high) for group in first.groups} == {(2, 4), (0.33, 1)}
     config = tmp_path / "config.json"
     config.write_text(json.dumps(make_config(run_dir).model_dump(mode="json")))
     capsys.readouterr()
     assert main(["run", str(config), "--analysis-only", "--json"]) == 0
-    assert json.loads(capsys.readouterr().out)["sme2_headroom"] == made.summary["sme2_headroom"]
-    assert main(["run", str(config), "--analysis-only", "--sme2-factor", "2:2"]) == 0
+    assert json.loads(capsys.readouterr().out)["sme2_headroom"] == kept
+    assert main(["analyze", str(run_dir), "--sme2-factor", "2:2"]) == 0
     again = outlook(run_dir).projections[0]
     assert first.low == again.low <= again.high < first.high, "only one row still has a range"
 

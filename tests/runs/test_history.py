@@ -18,7 +18,7 @@ from said import says
 
 from model_profiling.core.errors import InputError
 from model_profiling.core.process import Completed
-from model_profiling.report.history import HistorySeries, text_chart
+from model_profiling.report.history import HistorySeries
 from model_profiling.report.history_document import MOST_RUNS, history_chart
 from model_profiling.store.labels import Labels
 from model_profiling.store.store import Store
@@ -123,18 +123,6 @@ def test_long_histories_show_their_newest_runs(store: Store) -> None:
     rows = history_chart(series).spec["datasets"]
     assert isinstance(rows, dict) and len(rows["points"]) == MOST_RUNS
     assert rows["points"][-1]["run"] == len(series.points)
-    assert max(map(len, text_chart(series, 60))) <= 70
-
-
-def test_a_picture_of_letters_shows_the_change(store: Store) -> None:
-    series = one(store, experiment="linux_baseline", device="neoverse-n1-2")
-    lines = text_chart(series)
-    at = lines[0].index("|")
-    assert all(line[at] in "|o" for line in lines[:8])
-    before = [place for place, line in enumerate(lines[:8]) if "o" in line[:at]]
-    after = [place for place, line in enumerate(lines[:8]) if "o" in line[at:]]
-    assert min(after) == 0 and max(before) == 7 and sum(after) / len(after) < sum(before) / len(before)
-    assert lines[8].split() == ["2026-03-02", "to", "2026-04-30"]
 
 
 def test_a_run_that_was_measured_is_a_history_of_one(tmp_path: Path, sme2prof: Sme2prof) -> None:

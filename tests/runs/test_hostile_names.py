@@ -109,7 +109,7 @@ def everything(
         for command in (
             *([("analyze", run)] if hostile else []),
             ("report", run, *(("--for", "all") if hostile else ())),
-            ("compare", run, run, "--markdown", run / "compared.md", "--junit", run / "compared.xml"),
+            ("compare", run, run, "--out", run / "compared.md", "--out", run / "compared.xml"),
         ):
             done = sme2prof(*command)
             assert done.returncode in (0, 1), done.stderr

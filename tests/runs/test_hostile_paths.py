@@ -328,4 +328,4 @@ def test_continuing_a_run_touches_nothing_elsewhere(run_dir: Path, outside: Path
     (run_dir / "linux_baseline").rename(outside / "moved")
     (run_dir / "linux_baseline").symlink_to(outside / "moved")
     with pytest.raises(ProfilingError, match=r"is a link .*outside"):
-        check_directory(run_dir, resume=True, force=False)
+        check_directory(run_dir)

@@ -34,15 +34,15 @@ def run(arm_home: Path) -> Path:
 
 @pytest.fixture
 def pipe(tmp_path: Path) -> Path:
-    os.mkfifo(tmp_path / "pipe")
-    return tmp_path / "pipe"
+    os.mkfifo(tmp_path / "pipe.md")
+    return tmp_path / "pipe.md"
 
 
 def test_one_output_takes_standard_output_and_what_is_said_goes_aside(
     run: Path, tmp_path: Path, sme2prof: Cli
 ) -> None:
     junit = tmp_path / "junit.xml"
-    done = sme2prof("compare", run, run, "--markdown", "-", "--junit", junit, "--quiet")
+    done = sme2prof("compare", run, run, "--out", "-", "--out", junit, "--quiet")
     assert done.returncode == 0 and done.stderr.count("\n") == 1
     told = done.stderr.rstrip(".\n")
     assert done.stdout.startswith(f"## {told}")
@@ -53,17 +53,17 @@ def test_one_output_takes_standard_output_and_what_is_said_goes_aside(
 def test_a_device_of_the_system_is_written_to_and_a_pipe_is_not_waited_for(
     run: Path, pipe: Path, sme2prof: Cli
 ) -> None:
-    assert sme2prof("compare", run, run, "--junit", "/dev/null", "--quiet").returncode == 0
+    assert sme2prof("compare", run, run, "--out", "/dev/null", "--quiet").returncode == 0
     assert stat.S_ISCHR(Path("/dev/null").lstat().st_mode)
-    for words in (("compare", run, run, "--junit", pipe), ("report", run, "--out", pipe)):
+    for words in (("compare", run, run, "--out", pipe), ("report", run, "--out", pipe)):
         done = sme2prof(*words)
         assert done.returncode == 2 and pipe.is_fifo()
         says(done.stderr, f"cannot write {pipe}", "a named pipe has that name")
 
 
 def test_two_answers_on_standard_output_are_refused(run: Path, sme2prof: Cli) -> None:
-    for other in (("--json",), ("--markdown", "/dev/fd/1")):
-        done = sme2prof("compare", run, run, "--junit", "-", *other)
+    for other in (("--json",), ("--out", "/dev/fd/1")):
+        done = sme2prof("compare", run, run, "--out", "-", *other)
         assert (done.returncode, done.stdout, done.stderr.count("\n")) == (2, "", 1)
         assert "standard output" in done.stderr
 
@@ -82,9 +82,9 @@ def test_an_archive_into_a_stream(run: Path) -> None:
         assert archive.testzip() is None and archive.namelist()
 
 
-def test_a_config_and_a_tool_write_to_standard_output(run: Path, sme2prof, tmp_path: Path, capsys) -> None:
+def test_a_config_and_a_tool_write_to_standard_output(run: Path, sme2prof, capsys) -> None:
     program = next((run.parents[2] / "artifacts").glob("*.pte"))
-    done = sme2prof("config", "new", "--model", program, "--output", "-", "--output-root", tmp_path / "new")
+    done = sme2prof("config", "new", "--model", program, "--output", "-")
     assert (done.returncode, done.stderr) == (0, "")
     assert done.stdout.startswith("{") and done.stdout.endswith("}\n")
     dump = next(run.rglob("*.etdump"))
@@ -104,7 +104,6 @@ def test_a_config_and_a_tool_write_to_standard_output(run: Path, sme2prof, tmp_p
         ("export", "toy_cnn", "--outdir", "-"),
         ("profile", "toy_cnn", "--outdir", "-"),
         ("compare", "{run}", "{run}", "--outdir", "-"),
-        ("config", "new", "--output-root", "/dev/stdout"),
         ("onboard", "new_model", "--dir", "-"),
         ("skills", "install", "--dir", "-"),
     ],

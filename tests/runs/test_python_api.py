@@ -212,11 +212,9 @@ def test_a_hostile_name_is_only_a_name(run: AnalysedRun) -> None:
         lambda: compare("no/such/run", SME2),
         lambda: profile("no_such_model.pte"),
         lambda: profile(PROGRAM, target="moon"),
-        lambda: profile(PROGRAM, runs=0),
-        lambda: profile(PROGRAM, precision=5),
-        lambda: profile(PROGRAM, mode="fast"),  # type: ignore[call-overload]
-        lambda: profile(PROGRAM, target="host", power_mode="boost"),
-        lambda: profile(PROGRAM, sme2_factor="much"),
+        lambda: profile(PROGRAM, threads=0),
+        lambda: profile(PROGRAM, budget_s=0),
+        lambda: profile(PROGRAM, target=model_profiling.TargetChoice("host", power_mode="boost")),
         lambda: profile(PROGRAM, name="other"),
         lambda: profile(PROGRAM, dtype="all"),
         lambda: profile("toy_cnn", dtype="fp8"),  # type: ignore[call-overload]
@@ -241,16 +239,15 @@ def test_bad_input_is_an_error_with_a_cure(call: Callable[[], object]) -> None:
         (lambda: profile(dict), "dict(...)"),  # type: ignore[call-overload]
         (lambda: profile(PROGRAM, target=3), "auto, host, emulated"),  # type: ignore[call-overload]
         (lambda: profile(PROGRAM, dtype=16), "fp32, fp16, int8"),  # type: ignore[call-overload]
-        (lambda: profile(PROGRAM, runs="many"), "a whole number"),  # type: ignore[call-overload]
-        (lambda: profile(PROGRAM, budget_s="20"), "a number"),  # type: ignore[call-overload]
+        (lambda: profile(PROGRAM, budget_s="20"), "a valid number"),  # type: ignore[call-overload]
         (lambda: profile(PROGRAM, threads="1,2"), "a list"),  # type: ignore[call-overload]
-        (lambda: profile(PROGRAM, sample="yes"), "true or false"),  # type: ignore[call-overload]
+        (lambda: profile(PROGRAM, sample="yes"), "a valid boolean"),  # type: ignore[call-overload]
         (lambda: profile(PROGRAM, thread=(1,)), "'threads'"),  # type: ignore[call-overload]
         (lambda: profile(PROGRAM, outdir=9), "pathlib.Path"),  # type: ignore[call-overload]
         (lambda: profile(PROGRAM, lengths={"x": "32"}), "a list"),  # type: ignore[call-overload]
         (lambda: profile(PROGRAM, values={"x": True}), "a list"),  # type: ignore[call-overload]
         (lambda: profile_llm(PROGRAM, prompts="8"), "a list"),  # type: ignore[arg-type]
-        (lambda: profile_llm(PROGRAM, method="decode"), "'mode'"),  # type: ignore[call-arg]
+        (lambda: profile_llm(PROGRAM, method="decode"), "choose from target"),  # type: ignore[call-arg]
         (lambda: export("toy_cnn", outdir=2), "pathlib.Path"),  # type: ignore[arg-type]
         (lambda: export("toy_cnn", dtype=8), "fp32, fp16, int8"),  # type: ignore[arg-type]
         (lambda: export("toy_cnn", dtype="int8", calibration=3), "an iterable"),  # type: ignore[arg-type]

@@ -96,8 +96,8 @@ def test_quiet_prints_the_verdict_and_the_place_alone(configured: Path, sme2prof
     assert asked == [verdict.WHERE, verdict.SME2, verdict.NEXT]
     # The answers stand last; before them there is only what to know about them.
     assert loud.stdout.endswith(f"\n\n{quiet.stdout}") and loud.stdout.startswith("- ")
-    *_, page, text = quiet.stdout.splitlines()
-    assert page.startswith("Report: ") and page.endswith("report.html") and text.endswith("report.md")
+    *_, page = quiet.stdout.splitlines()
+    assert page.startswith("Report: ") and page.endswith("report.html")
 
 
 def test_quiet_still_says_what_failed(configured: Path, sme2prof) -> None:

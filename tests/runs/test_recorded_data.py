@@ -15,7 +15,6 @@ from recorded_runs import (
     ARM,
     DATA,
     EMULATED,
-    OLD,
     SME2,
     X86_64,
     Json,
@@ -28,9 +27,7 @@ from replay import ReplayTarget
 
 from model_profiling.core import process
 from model_profiling.runs import Run
-from model_profiling.runs.folders import strangers
 from model_profiling.runs.journal import Journal
-from model_profiling.runs.manifest import read_manifest
 from model_profiling.statistics.speedup import Verdict
 from model_profiling.validation.validate import validate
 from model_profiling.workflow.analyse import analyse, write_analysis
@@ -97,21 +94,6 @@ def test_a_replay_may_be_another_machine(tmp_path: Path) -> None:
     assert pair.speedup.verdict is Verdict.FASTER
     none = replay(ReplayTarget(SME2, replace(facts, features=())), tmp_path / "none", schedule={"rounds": 3})
     assert not none.data.pairs and none.data.has_sme2 is False
-
-
-def test_the_earlier_kit_s_runs_are_left_as_it_wrote_them() -> None:
-    for name in ("linux", "emulated"):
-        assert load(OLD / name / "manifest.json")["schema_version"] == 1
-        assert "timings_are_latency" in load(OLD / name / "metrics.json")
-
-
-def test_every_file_of_a_run_is_known_to_be_the_kits(arm_home: Path) -> None:
-    """`sme2prof clean` removes runs that hold nothing else."""
-    runs = [path.parent for path in arm_home.rglob("manifest.json")]
-    assert len(runs) == 2
-    for run_dir in runs:
-        manifest = read_manifest(run_dir)
-        assert manifest is not None and list(strangers(run_dir, manifest)) == []
 
 
 ROOT = Path(__file__).resolve().parents[2]

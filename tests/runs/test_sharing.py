@@ -147,7 +147,6 @@ def test_no_text_of_a_run_gets_into_what_is_shared(
     run_dir = shutil.copytree(recorded, tmp_path / "CANARYfolder" / "android-CANARYserial")
     spoil(run_dir, f" CANARY {FOLDERS}")
     assert canaries(both_ways(run_dir, tmp_path / "out")) == set()
-    assert canaries(both_ways(run_dir, tmp_path / "again", with_source=True)) == set()
     assert list(scratch.iterdir()) == []
 
 
@@ -161,17 +160,6 @@ def test_names_of_the_program_and_the_machine_are_shared_and_no_other_words(
     found = {name.removeprefix("CANARY_") for name in canaries(both_ways(run_dir, tmp_path / "out"))}
     assert found <= PROGRAM_NAMES | MACHINE_AND_KERNELS, found
     assert {"SourceRef_module_path", "MachineFacts_cpu"} <= found
-
-
-def test_a_source_is_a_file_name_and_a_line_and_only_when_asked_for(tmp_path: Path) -> None:
-    run_dir = shutil.copytree(X86_64, tmp_path / "run")
-    graph = (run_dir / names.GRAPH).read_text().replace("/home/user/", "clients/ACMEcorp\\\\it's (new)/")
-    (run_dir / names.GRAPH).write_text(graph)
-    without = "".join(text for _, text in both_ways(run_dir, tmp_path / "without"))
-    assert "small_cnn" not in without and "ACMEcorp" not in without
-    asked = "".join(text for _, text in both_ways(run_dir, tmp_path / "with", with_source=True))
-    assert "small_cnn.py:22" in asked and "ACMEcorp" not in asked and "it's" not in asked
-    assert "torch.flatten" not in asked
 
 
 def test_every_rule_is_about_a_field_that_exists() -> None:
@@ -222,9 +210,7 @@ def _own_hints(kind: Any) -> Iterator[tuple[str, Any]]:
 def test_no_text_of_any_record_is_shared_unless_it_fits_the_rule_of_its_field(kind: type) -> None:
     record = made(kind)
     assert "CANARY" in json.dumps(record_json(record))
-    for with_source in (False, True):
-        shared = SharedFields(with_source=with_source).of(record)
-        assert "CANARY" not in json.dumps(record_json(shared))
+    assert "CANARY" not in json.dumps(record_json(SharedFields().of(record)))
 
 
 def hostile_names() -> list[str]:
@@ -398,7 +384,6 @@ def test_the_command_says_what_it_did(tmp_path: Path, sme2prof) -> None:
     assert facts["zip"] == str(run_dir / "shared_run.zip") and "shared_report.html" in facts["files"]
     with zipfile.ZipFile(io.BytesIO(Path(facts["zip"]).read_bytes())) as archive:
         assert archive.testzip() is None
-    for words in (("--with-source",), ("--zip", "--for", "perfetto")):
-        wrong = sme2prof("report", run_dir, *words)
-        assert wrong.returncode == 2 and wrong.stderr.count("\n") == 1
+    wrong = sme2prof("report", run_dir, "--zip", "--for", "perfetto")
+    assert wrong.returncode == 2 and wrong.stderr.count("\n") == 1
     assert sme2prof("bundle", run_dir).returncode == 2

@@ -17,7 +17,7 @@ import pytest
 from conftest import ROOT
 from made_runs import MadeRun, make_run, recorded
 from postgres import PASSWORD, Postgres
-from recorded_runs import ARM, EMULATED, OLD, SME2, X86_64, edit
+from recorded_runs import ARM, EMULATED, SME2, X86_64, edit
 from said import refused, says
 
 from model_profiling import Labels, Store
@@ -55,8 +55,8 @@ def counts(store: Store) -> dict[str, int]:
 
 def test_rows_are_those_of_the_runs_own_files(address: str) -> None:
     store = Store.open(address, make=True)
-    added = store.add([*RECORDED, OLD / "linux"], Labels(commit="c0ffee", branch="main"))
-    assert [run.outcome for run in added.runs] == ["added"] * 5 and not added.refused
+    added = store.add(RECORDED, Labels(commit="c0ffee", branch="main"))
+    assert [run.outcome for run in added.runs] == ["added"] * 4 and not added.refused
     run = Run.open(SME2)
     assert run.metrics is not None
     experiments = {(row["experiment"], row["threads"]): row for row in rows_of(store, "experiments", SME2)}
@@ -89,7 +89,6 @@ def test_rows_are_those_of_the_runs_own_files(address: str) -> None:
     assert not [
         row for row in rows_of(store, "experiments", EMULATED) if row["median_ms"] or row["latencies_ms"]
     ]
-    assert rows_of(store, "operators", OLD / "linux"), "analysed now: the earlier kit wrote too little"
 
 
 def test_a_run_is_there_once_wherever_it_lies(address: str, tmp_path: Path) -> None:
@@ -142,14 +141,14 @@ def test_what_cannot_be_read_is_refused_and_the_rest_added(address: str, tmp_pat
     (runs[0] / names.METRICS).write_text("{")
     edit(runs[1] / names.ANALYSIS, lambda kept: kept["series"][0]["operators"][0].update(ms="long"))
     edit(runs[2] / names.ANALYSIS, lambda kept: kept["series"][0]["operators"][0].update(name="a\0b"))
-    (tmp_path / "note.txt").write_text("")
     store = Store.open(address, make=True)
-    added = store.add([tmp_path / "runs", tmp_path / "note.txt"], NO_COMMIT)
-    assert [run.run_dir for run in added.runs] == runs[3:] and added.files_left_out == (
-        tmp_path / "note.txt",
-    )
+    added = store.add([tmp_path / "runs"], NO_COMMIT)
+    assert [run.run_dir for run in added.runs] == runs[3:]
     assert [left.run_dir for left in added.refused] == runs[:3] and all(left.fix for left in added.refused)
     assert counts(store)["runs"] == 1
+    (tmp_path / "note.txt").write_text("")
+    (left,) = store.add([tmp_path / "note.txt"], NO_COMMIT).refused
+    assert "note.txt" in left.problem
 
 
 def test_both_databases_answer_alike(tmp_path: Path, postgres: Postgres) -> None:
@@ -301,7 +300,7 @@ def test_a_place_that_is_no_store_is_told_in_one_line(tmp_path: Path, sme2prof, 
         (None, ("there is no store", "store add")),
         ("text.db", ("is not a store", "store add")),
         ("other.db", ("is not a store", "store add")),
-        ("newer.db", ("newer version of the kit", "update")),
+        ("newer.db", ("another version of the kit", "another store")),
         ("damaged.db", ("is damaged", ".recover")),
         (".", ("is a folder", "name the file")),
         ("s3://bucket/store", ("not the address of a store", "postgresql://USER@HOST/DATABASE")),

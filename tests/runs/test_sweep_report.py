@@ -17,8 +17,8 @@ from model_profiling.config.reading import pairs
 from model_profiling.config.sweep import load_sweep
 from model_profiling.core.errors import InputError, RunError
 from model_profiling.report.document import plain
-from model_profiling.runs.open_run import open_run
-from model_profiling.store.store import Store
+from model_profiling.runs.begin import Start
+from model_profiling.runs.session import measure_runs
 from model_profiling.sweep import dispatch, report
 from model_profiling.sweep.cells import jobs
 from model_profiling.sweep.folder import SweepFolder, cell_outcomes, open_sweep
@@ -103,10 +103,8 @@ def test_the_command_shows_what_came_of_it(swept: SweepFolder, sme2prof, monkeyp
     words = ("sweep", swept.path.parent / "sweep.json", "--outdir", swept.path)
     shown = sme2prof(*words, "--store", tmp_path / "store")
     assert shown.returncode == 2
-    says(shown.stdout, "6 of 7 cells", "1 failed", f"3 runs in {tmp_path / 'store'}")
+    says(shown.stdout, "6 of 7 cells", "1 failed", str(tmp_path / "store"))
     assert shown.stderr.strip().splitlines()[-1].startswith("error: ")
-    added = Store.open(str(tmp_path / "store")).add([swept.path / "runs"])
-    assert len(added.runs) == 3 and not added.new
     facts = json.loads(sme2prof(*words, "--no-store", "--json").stdout)
     assert facts["counts"] == {"done": 6, "failed": 1, "left out": 1} and facts["store"] is None
     medians = {cell["id"]: cell["median_ms"] for cell in facts["cells"]}
@@ -171,8 +169,7 @@ def test_a_rung_that_fails_is_one_cell_that_failed(tmp_path: Path) -> None:
     (tmp_path / "s.json").write_text(json.dumps(raw))
     (job,) = jobs(load_sweep(tmp_path / "s.json"))
     target = ReplayTarget(SME2, before=broken)
-    with open_run(job.config(PROGRAM, tmp_path / "run", target), target) as run:
-        run.measure()
+    measure_runs([(job.config(PROGRAM, tmp_path / "run", target), Start())], target)
     ended = cell_outcomes(job, tmp_path / "run")
     assert [(record.state, record.reason) for record in ended] == [
         ("done", ""), ("failed", "the program ended with signal 4"),

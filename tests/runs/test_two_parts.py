@@ -1,4 +1,4 @@
-"""Two configs with one output_root, timing and then a trace, are two parts of one run."""
+"""Two configs with one output_root, timing and then a trace, make one run."""
 
 from __future__ import annotations
 
@@ -13,7 +13,6 @@ from recorded_runs import ARM, INT8, ON_AND_OFF, PROGRAM, RUNS, SME2, TURN, X86_
 from replay import ReplayTarget
 
 from model_profiling.config.series import Series
-from model_profiling.core.errors import InputError
 from model_profiling.report.run_report import run_document
 from model_profiling.runs import Run, Times
 from model_profiling.statistics.speedup import Verdict
@@ -46,8 +45,7 @@ def assert_both_parts(
     data = gather_report(run_dir)
     run, manifest = data.run, data.run.manifest
     assert manifest is not None and manifest.unfinished is None
-    asked = {tuple(series.experiment for series in part) for part in (timed, traced)}
-    assert {part.experiments for part in manifest.parts} == asked
+    assert set(manifest.experiments) == {series.experiment for series in (*timed, *traced)}
     assert set(run.series) == {*timed, *traced} and not run.warnings
     assert [run.times_of(series) for series in timed] == [Times.HARDWARE] * len(timed)
     assert [run.times_of(series) for series in traced] == [Times.TRACED] * len(traced)
@@ -63,7 +61,7 @@ def assert_both_parts(
     assert [row[0] for row in latencies] == [series.experiment for series in timed]
     kernels = tables(section(page, "SME2"), "experiment", "SME2")[0]
     assert {row[0] for row in kernels} == {series.experiment for series in (*timed, *traced)}
-    assert len(data.reproduce) <= len(manifest.parts) + 1
+    assert len(data.reproduce) == 1
     validation = validate(run_dir)
     assert validation.ok, validation.as_text()
 
@@ -134,9 +132,7 @@ def test_a_part_cut_short_is_continued_and_the_other_stays(tmp_path: Path) -> No
     found = Run.open(run_dir)
     assert found.manifest is not None and found.manifest.unfinished == "interrupted"
     assert set(TRACED) <= {dump.series for dump in found.dumps}
-    with pytest.raises(InputError, match="unfinished"):
-        timing(SME2, run_dir)
-    timing(SME2, run_dir, options=RunOptions(resume=True))
+    timing(SME2, run_dir)
     assert_both_parts(run_dir)
 
 

@@ -16,21 +16,18 @@ from recorded_runs import (
     ARM,
     EMULATED,
     INT8,
-    OLD,
     ON_AND_OFF,
     PROGRAM,
     RUNS,
     SME2,
     X86_64,
-    Json,
     copied,
-    edit,
     load,
     replay,
 )
 from replay import ReplayTarget
 
-from model_profiling.cli.script import run_pipeline
+from model_profiling.compat.scripts import run_pipeline
 from model_profiling.core.errors import SetupError
 from model_profiling.report.data import ReportData
 from model_profiling.report.run_report import run_document
@@ -43,7 +40,7 @@ from model_profiling.workflow.analyse import analyse, write_analysis
 from model_profiling.workflow.profile import ProfileOptions, profile_one
 from model_profiling.workflow.report import gather_report
 
-WITHOUT_SME2 = {"x86_64": X86_64, "arm": ARM, "arm by 0.1.0": OLD / "linux", "x86_64 by 0.1.0": OLD / "linux"}
+WITHOUT_SME2 = {"x86_64": X86_64, "arm": ARM}
 COUPLES = [{"name": f"{couple}_sme2_{switch}", "sme2": switch} for couple in "ab" for switch in ("off", "on")]
 MILLISECONDS = re.compile(r"\bms\b|\d\s?ms|millisecond", re.IGNORECASE)
 
@@ -56,17 +53,7 @@ def kept(recorded: Path, folder: Path) -> Path:
 @pytest.fixture(params=WITHOUT_SME2)
 def without_sme2(request: pytest.FixtureRequest, tmp_path: Path) -> Path:
     """A finished run of a CPU without SME2, without its program."""
-    run_dir = kept(WITHOUT_SME2[request.param], tmp_path)
-    if request.param == "x86_64 by 0.1.0":
-        edit(run_dir / "manifest.json", as_on_x86_64)
-    return run_dir
-
-
-def as_on_x86_64(manifest: Json) -> None:
-    """No feature is known to the kit there: that once counted as not knowing whether SME2 is there."""
-    manifest["machine"]["before"].update(cpu="made x86_64 CPU", machine="x86_64", features=[])
-    for result in manifest["results"]:
-        result.update(features_present=[])
+    return kept(WITHOUT_SME2[request.param], tmp_path)
 
 
 def files_in(folder: Path) -> dict[str, bytes]:
@@ -90,13 +77,10 @@ def about_sme2(data: ReportData) -> list[str]:
 
 
 def assert_not_comparable(data: ReportData) -> None:
-    """The one answer about SME2 on a CPU without it; 0.1.0 measured there twice, today's kit does once."""
+    """The one answer about SME2 on a CPU without it: it is measured once."""
     found = [pair for pair in data.pairs if pair.pair.baseline.threads == pair.pair.candidate.threads]
-    once = any(result.experiment.endswith("baseline") for result in data.run.results)
-    assert bool(found) is not once and data.has_sme2 is False
-    for pair in found:
-        assert pair.pair.not_comparable and pair.speedup.verdict is Verdict.NOT_COMPARABLE
-        assert pair.speedup.ratio is None and pair.side_by_side is None
+    assert not found and data.has_sme2 is False
+    assert any(result.experiment.endswith("baseline") for result in data.run.results)
     assert not about_sme2(data)
 
 
@@ -161,12 +145,11 @@ def only_dumps_left(recorded: Path, run_dir: Path) -> None:
 
 @pytest.mark.parametrize("name", ["emulated-earlier-1", "emulated-20260101-101010", "emulated"])
 @pytest.mark.parametrize("left", [manifest_lost, only_dumps_left])
-@pytest.mark.parametrize("recorded", [EMULATED, OLD / "emulated"], ids=["today", "0.1.0"])
 def test_an_emulated_run_under_a_name_of_the_kit_shows_no_time_without_its_manifest(
-    tmp_path: Path, name: str, left: Callable[[Path, Path], None], recorded: Path, sme2prof
+    tmp_path: Path, name: str, left: Callable[[Path, Path], None], sme2prof
 ) -> None:
     run_dir = tmp_path / name
-    left(recorded, run_dir)
+    left(EMULATED, run_dir)
     done = sme2prof("analyze", run_dir)
     assert done.returncode == 0 and not MILLISECONDS.search(done.stdout)
     assert sme2prof("report", run_dir).returncode == 0

@@ -131,21 +131,17 @@ def shown_options(command: click.Command) -> dict[str, str]:
     return {match[1]: match[2] or "" for match in found if match}
 
 
-def test_defaults_are_shown_in_one_style() -> None:
-    seen = 0
-    for name, made in every_command():
-        shown = shown_options(made)
-        for option in made.params:
-            if not isinstance(option, click.Option) or option.hidden:
-                continue
-            said = shown[option.opts[0]]
-            style = re.sub(r"  \[(default: [^()\[\]]+|required)\]$", "", said)
-            assert not re.search(r"default|x>|<x", style, re.IGNORECASE), (name, said)
-            if isinstance(option.default, int | float | str) and option.default not in ("", False, True):
-                shown_default = f"{option.default:g}" if isinstance(option.default, float) else option.default
-                assert f"[default: {shown_default}]" in said, (name, option)
-            seen += "[default: " in said
-    assert seen > 40
+def test_what_people_type_stays_few_options() -> None:
+    commands = dict(every_command())
+    for name in ("profile", "compare"):
+        options = set(shown_options(commands[name])) - {"--debug", "--help"}
+        assert len(options) <= 20, (name, sorted(options))
+    assert len(COMMANDS) == 22
+    typed = (
+        "--target --threads --dtype --keep --calibrate --method --length --input --quick --budget --sample"
+    )
+    typed += " --ladder --evidence --outdir --no-wait --quiet --json --force"
+    assert set(typed.split()) <= set(shown_options(commands["profile"]))
 
 
 def test_help_says_which_of_two_commands_to_use() -> None:
@@ -157,12 +153,11 @@ def test_help_says_which_of_two_commands_to_use() -> None:
         "query": "store list",
     }.items():  # fmt: skip
         assert f"`sme2prof {other}" in helps[name], name
-    limits = ("--budget", "--precision", "--rounds", "--runs")
-    assert all(option in helps["profile"] for option in limits)
-    assert all(option in helps["run"] for option in (*limits[:2], "`rounds`", "`runs`"))
+    assert "--budget" in helps["profile"]
+    assert all(word in helps["run"] for word in ("--budget", "`precision`", "`rounds`", "`runs`"))
 
 
-def test_an_option_means_one_thing_and_its_earlier_spelling_still_works() -> None:
+def test_an_option_means_one_thing() -> None:
     commands = dict(every_command())
     having = {
         option: {name: said for name, made in commands.items() if (said := shown_options(made).get(option))}
@@ -171,18 +166,6 @@ def test_an_option_means_one_thing_and_its_earlier_spelling_still_works() -> Non
     assert set(having["--device"]) == {"compare", "store add", "store list", "history"}, "a name in a store"
     assert all("eplace" in said for said in having["--force"].values())
     assert len(having["--times"]) == 3 and len(set(having["--times"].values())) == 1
-    for name, words, found in (
-        ("worker", ["--scheduler", "x:1", "--device", "android:X"], {"devices": ("android:X",)}),
-        ("config new", ["--device", "X"], {"device": "X"}),
-        ("clean", ["--device", "X"], {"device": "X"}),
-        ("sweep", ["s.json", "--force"], {"force": True}),
-    ):
-        assert commands[name].make_context(name, words).params.items() >= found.items()
-    assert {"--target", "--serial", "--restart"} <= {
-        option
-        for name in ("worker", "config new", "clean", "sweep")
-        for option in shown_options(commands[name])
-    }
 
 
 def test_bad_usage_is_one_line_and_exit_2(sme2prof: Cli) -> None:
@@ -283,7 +266,6 @@ def shell(script: str) -> subprocess.CompletedProcess[str]:
         (f"{KIT} --help >/dev/full", 2, FULL),
         (f"{KIT} models --json >/dev/full", 2, FULL),
         (f"{KIT} models >&- 2>&- <&-", 2, ""),
-        (f"{KIT} nope >&- 2>/dev/full", 2, ""),
         (f"{KIT} models >/dev/null 2>&-", 0, ""),
         (f"{TOOL} --help >/dev/full", 2, FULL),
         (f"{SCRIPT} --help >&-", 2, CLOSED),

@@ -194,7 +194,7 @@ def test_without_its_packages_or_beside_another_kit_it_names_what_it_misses(tmp_
     copy = shutil.copy(KIT / "scripts" / "analyze_results.py", folder)
     done = process.run([sys.executable, "-E", "-S", copy], timeout=60, cwd=tmp_path)
     assert done.returncode == 2
-    says(done.stderr, "Python module model_profiling.cli")
+    says(done.stderr, "Python module model_profiling.compat")
 
 
 def test_with_the_kit_installed_a_copy_works(tmp_path: Path) -> None:

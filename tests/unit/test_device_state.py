@@ -2,41 +2,32 @@
 
 The figures of the three clusters are the Huawei Mate 20's, as pytorch/cpuinfo records them (test/mock/
 huawei-mate-20.h); the answers of `dumpsys` and `settings` have the form of Android's own sources
-(BatteryService, ThermalManagerService, SettingsService); which units and signs fuel gauges use is in the
-kernel's ABI/testing/sysfs-class-power and in the complaints of those who read them (termux/termux-api#293,
-collectd/collectd#3865).
+(BatteryService, ThermalManagerService, SettingsService).
 """
 
-import csv
 import re
 import time
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from said import refused, says, says_together
+from said import refused, says
 
 from model_profiling.core.errors import InputError
 from model_profiling.core.formatting import no_command, ranges
-from model_profiling.core.process import run
 from model_profiling.core.records import parse_record, record_json
 from model_profiling.report.data import machine_rows
-from model_profiling.report.latency_section import energy_table
-from model_profiling.report.text import render_markdown
 from model_profiling.runner.machine import (
     Battery,
     Cluster,
     DeviceState,
-    Energy,
-    Gauge,
     cpus_of_cluster,
     find_clusters,
 )
 from model_profiling.runs.manifest import Between, Machine
-from model_profiling.runs.metrics import Latency
 from model_profiling.targets import MachineFacts
 from model_profiling.targets import state as phone
-from model_profiling.targets.host import cpu_name_from_proc
+from model_profiling.targets.facts import cpu_name_from_proc
 from model_profiling.targets.power_mode import MODES, changes_for, parse_settings
 
 CPU = "/sys/devices/system/cpu/cpu{}/{}"
@@ -93,7 +84,6 @@ def test_a_cluster_that_is_not_there_is_named(texts: dict[str, dict[str, str]]) 
 @pytest.mark.parametrize("junk", ["", "nan", "-1", "99999999999999999999", "5; reboot", "0x10", "٣"])
 def test_what_is_no_number_is_not_told(junk: str) -> None:
     assert find_clusters({"highest_khz": {CPU.format(0, "cpufreq/cpuinfo_max_freq"): junk}}) == ()
-    assert (phone.amperes(junk), phone.volts(junk)) == (None, None)
 
 
 BATTERY = """\
@@ -145,7 +135,6 @@ def test_a_phone_as_its_services_tell_it() -> None:
         soc_model="Tensor G4",
         dumpsys_battery=BATTERY,
         dumpsys_thermal=THERMAL,
-        gauge_current="-412000\n",
         serial_number="41021FDAS0001X\n",
     )
     texts["zone_type"] = {zone.format(0, "type"): "BIG\n", zone.format(1, "type"): "usb_pwr_therm\n"}
@@ -153,7 +142,7 @@ def test_a_phone_as_its_services_tell_it() -> None:
     texts["zone"] |= {zone.format(2, "temp"): "-274000\n", zone.format(3, "temp"): "0\n"}
     state = phone.read_device(texts)
     assert (state.model, state.soc, state.thermal_status) == ("Google Pixel 9", "Google Tensor G4", 2)
-    assert state.battery == Battery(86.0, "charging", 31.2, 0.412, 4.312)
+    assert state.battery == Battery(86.0, "charging", 31.2)
     assert state.temperatures_c == {"BIG": 57.0, "usb_pwr_therm": 61.0, "CPU0": 55.25, "skin": 33.0}
     assert phone.temperature(state) == 57.0, "the chip's, though the plug is hotter"
     assert phone.on_battery(state) is False
@@ -172,29 +161,10 @@ def test_a_number_that_other_phones_have_too_tells_nobody_apart(shared: str) -> 
 
 
 def test_a_phone_that_tells_nothing() -> None:
-    refused = "cat: /sys/class/power_supply/battery/current_now: Permission denied"
-    state = phone.read_device(said(dumpsys_battery="Can't find service: battery", gauge_current=refused))
+    refused = "cat: /sys/class/power_supply/battery/status: Permission denied"
+    state = phone.read_device(said(dumpsys_battery="Can't find service: battery", battery_status=refused))
     assert (state.model, state.battery, state.temperatures_c, state.thermal_status) == (None, None, {}, None)
     assert (phone.temperature(state), phone.on_battery(state)) == (None, None)
-
-
-@pytest.mark.parametrize(
-    ("read", "text", "expected"),
-    [
-        (phone.amperes, "-1812500", 1.8125),
-        (phone.amperes, "1812500", 1.8125),
-        (phone.amperes, "-1812", 1.812),
-        (phone.amperes, "350", 0.35),
-        (phone.amperes, "0", None),
-        (phone.amperes, "99999999", None),
-        (phone.volts, "4312000", 4.312),
-        (phone.volts, "4312", 4.312),
-        (phone.volts, "8600000", 8.6),
-        (phone.volts, "12", None),
-    ],
-)
-def test_a_current_and_a_voltage_in_either_unit_and_sign(read, text, expected):
-    assert read(text) == expected
 
 
 def test_settings_and_what_a_mode_has_to_change() -> None:
@@ -274,115 +244,6 @@ def test_the_facts_go_to_json_and_back_and_older_ones_are_read() -> None:
     assert parse_record(MachineFacts, told, "x", "") == PHONE
     older = {name: value for name, value in told.items() if name not in ("clusters", "device")}
     assert parse_record(MachineFacts, older, "x", "") == replace(PHONE, clusters=(), device=None)
-
-
-def read_energy(text: str, iterations_ns: list[int]) -> Energy:
-    return phone.energy_of(phone.read_metered(text, iterations_ns), len(iterations_ns))
-
-
-TEN_SECONDS = [10_000_000] * 1000
-
-
-def readings(currents: list[int], voltage: int = 4_000_000, every: float = 1.0, end: float = 112.0) -> str:
-    """A gauge that looks once `every` second, read five times as often."""
-    lines = [
-        f"{end - every * (len(currents) - at / 5):.2f} {currents[at // 5]} {voltage}"
-        for at in range(5 * len(currents))
-    ]
-    return "\n".join([*lines, f"end {end:.2f}"])
-
-
-def test_a_steady_current_is_known_well_and_only_inferences_count() -> None:
-    steady = read_energy(readings([-500_000, -500_100] * 6), TEN_SECONDS)
-    assert steady.joules == pytest.approx(0.020, rel=1e-3), "2 W for 10 ms"
-    assert steady.watts == pytest.approx(2.0, rel=1e-3)
-    wild = read_energy(readings([-200_000, -800_000] * 6), TEN_SECONDS)
-    assert None not in (steady.low, steady.high, wild.low, wild.high)
-    assert wild.high - wild.low > 100 * (steady.high - steady.low) > 0  # type: ignore[operator]
-    # Ten seconds of inferences at the end: what came before, and the first two of them, say nothing.
-    loading = [-3_000_000] * 4
-    text = readings(
-        [*loading, -500_000, -500_100, -500_000, -500_100, -500_000, -500_100, -500_000, -500_100]
-    )
-    assert read_energy(text, TEN_SECONDS).watts == pytest.approx(2.0, rel=1e-3)
-
-
-def test_the_figure_can_be_made_again_from_the_readings_that_are_kept() -> None:
-    text = readings([-3_000_000, *([-500_000, -600_000, -700_000] * 4)])
-    found = read_energy(text, TEN_SECONDS)
-    *rows, end = list(
-        csv.DictReader(phone.readings_csv(phone.read_metered(text, TEN_SECONDS), 1000).splitlines())
-    )
-    assert len(rows) == 65 and rows[0]["current"] == "-3000000" and rows[0]["counted"] == "0"
-    counted = [row for row in rows if row["counted"] == "1"]
-    until = [*(float(row["uptime_s"]) for row in counted[1:]), float(end["uptime_s"])]
-    held = [later - float(row["uptime_s"]) for row, later in zip(counted, until, strict=True)]
-    watts = [float(row["amperes"]) * float(row["volts"]) for row in counted]
-    mean = sum(w * s for w, s in zip(watts, held, strict=True)) / sum(held)
-    assert mean * float(end["busy_s"]) / int(end["inferences"]) == pytest.approx(found.joules)
-
-
-@pytest.mark.parametrize(
-    ("text", "words"),
-    [
-        ("", "are incomplete"),
-        (readings([-500_000] * 12), "1 different reading in 10 s"),
-        (readings([0, 1] * 6), "0 different readings"),
-        ("end 5\n\n\x00 1 2\n9 9 9", "are incomplete"),
-        # A clock that stands still, or goes back.
-        ("\n".join(f"112.00 {-500_000 - n} 4000000" for n in range(9)) + "\nend 112.00", "1 different"),
-        (
-            "\n".join(f"{111 - n}.00 {-5_000_000 - n} 4000000" for n in range(9)) + "\nend 112.00",
-            "1 different",
-        ),
-    ],
-)
-def test_a_gauge_that_does_not_tell(text: str, words: str) -> None:
-    found = read_energy(text, TEN_SECONDS)
-    assert found.joules is None and words in (found.reason or "")
-
-
-def test_the_meter_runs_beside_a_program_and_ends_with_it(tmp_path):
-    for name, text in (("current", "-500000\n"), ("voltage", "4000000\n")):
-        (tmp_path / name).write_text(text)
-    gauge = Gauge(str(tmp_path / "current"), str(tmp_path / "voltage"))
-    file = tmp_path / "it's a file"
-    done = run(phone.metered(["sh", "-c", "sleep 0.5; echo out; exit 7"], gauge, str(file)), timeout=20)
-    assert (done.returncode, done.stdout) == (7, "out\n")
-    *told, last = file.read_text().splitlines()
-    assert 1 <= len(told) <= done.seconds / 0.2 + 1 and told[0].endswith(" -500000 4000000")
-    assert last.startswith("end ")
-
-
-@pytest.mark.parametrize(
-    ("status", "current", "told"),
-    [
-        ("Charging", "-412000", "is charging"),
-        ("Full", "0", "is full"),
-        ("Discharging", "", "no current"),
-        ("", "-412000", "whether it is charging"),
-        ("Discharging", "412", str(Gauge("c", "v"))),
-    ],
-)
-def test_a_gauge_that_would_tell_something_else_is_not_asked(status: str, current: str, told: str) -> None:
-    texts = {
-        "gauge_status": {"s": status},
-        "gauge_current": {"c": current},
-        "gauge_voltage": {"v": "4000000"},
-    }
-    assert told in str(phone.gauge_of(texts))
-
-
-def test_the_report_says_what_is_known_and_why_the_rest_is_not() -> None:
-    known = Latency(experiment="on", threads=1, energy=Energy(0.0204, 0.0199, 0.0209, 2.04, 40))
-    silent = Energy(reason="the fuel gauge told nothing")
-    unknown = Latency(experiment="off", threads=1, energy=silent)
-    every = [known.series, unknown.series]
-    page = render_markdown(energy_table([known, unknown, Latency(experiment="other")], every))
-    assert "| on" in page and "20.4" in page and "19.9 to 20.9" in page
-    says_together(page, "off: ", silent.reason)
-    assert "other" not in page
-    assert energy_table([Latency(experiment="other")], every) == []
 
 
 def test_the_page_s_adb_lines_are_those_of_the_power_modes() -> None:

@@ -11,8 +11,8 @@ import pytest
 from stand_ins import command, linked, mac_commands
 
 from model_profiling.core import process
-from model_profiling.core.errors import Check, SetupError
-from model_profiling.core.hints import document, install_extra, python, reinstall
+from model_profiling.core.errors import Check
+from model_profiling.core.hints import document, install_extra, reinstall
 from model_profiling.core.hints import sme2prof as own_command
 from model_profiling.doctor import (
     Diagnosis,
@@ -28,7 +28,6 @@ from model_profiling.doctor import (
 from model_profiling.doctor.checks import phone_report
 from model_profiling.runner import apt
 from model_profiling.runner.features import FEATURES
-from model_profiling.runner.source_build import toolchain
 
 ROOT = Path(__file__).resolve().parents[2]
 Run = Callable[..., process.Completed]
@@ -71,7 +70,7 @@ def test_what_emulation_lacks_on_a_machine_that_is_not_arm(tmp_path, monkeypatch
         "(a cross compiler cannot build a C++17 program for aarch64 Linux: its output is not such a program)"
         in check.found
     )
-    assert not (tmp_path / "cache").exists()
+    assert not list((tmp_path / "cache").rglob("*zig*"))
 
 
 def test_apt_is_asked_once_for_its_mirror(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -153,20 +152,16 @@ def test_packages_that_do_not_fit_are_named_also_those_executorch_needs(monkeypa
 
 
 @pytest.mark.parametrize("variable", ["ANDROID_NDK", "ANDROID_NDK_HOME", "ANDROID_NDK_ROOT"])
-def test_doctor_and_source_build_agree_on_the_ndk(variable, tmp_path, monkeypatch):
+def test_the_ndk_is_looked_at(variable, tmp_path, monkeypatch):
     for name in ("ANDROID_NDK", "ANDROID_NDK_HOME", "ANDROID_NDK_ROOT"):
         monkeypatch.delenv(name, raising=False)
     assert checks.ndk().found.startswith("ANDROID_NDK is not set")
-    (tmp_path / "source.properties").write_text("Pkg.Desc = Android NDK\nPkg.Revision = 26.1.10909125\n")
-    toolchain_file = tmp_path / "build" / "cmake" / "android.toolchain.cmake"
-    toolchain_file.parent.mkdir(parents=True)
-    toolchain_file.touch()
     monkeypatch.setenv(variable, str(tmp_path))
-    with pytest.raises(SetupError) as refused:
-        toolchain.find_ndk()
-    check = checks.ndk()
-    assert "is r26.1.10909125" in check.found and check.found.startswith(refused.value.problem)
-    assert (check.status, check.fix) == ("optional", refused.value.fix)
+    assert checks.ndk().status == "optional" and str(tmp_path) in checks.ndk().found
+    toolchain = tmp_path / "build" / "cmake" / "android.toolchain.cmake"
+    toolchain.parent.mkdir(parents=True)
+    toolchain.touch()
+    assert checks.ndk().status == "pass"
 
 
 def keys_of(found: Any) -> Any:
@@ -236,17 +231,13 @@ def test_too_little_disk_space_fails(tiny_disk: Path, monkeypatch: pytest.Monkey
     assert checks.disk_space().status == "fail"
 
 
-def test_cmake_is_the_one_a_source_build_takes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_cmake_needs_ninja(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PATH", str(tmp_path))
-    monkeypatch.setattr(sys, "executable", str(tmp_path / "bin" / "python"))
     assert checks.cmake().status == "optional"
-    command(tmp_path, "cmake", "echo cmake version 3.25.1")
-    assert "3.25.1" in checks.cmake().found and "pip install" in checks.cmake().fix
-    # Beside this Python, as pip puts it, and not on the PATH.
-    command(tmp_path / "bin", "cmake", "echo cmake version 4.0.3")
-    assert checks.cmake().found.startswith("Ninja is not installed")
-    command(tmp_path / "bin", "ninja", "exit 0")
-    assert checks.cmake().status == "pass" and toolchain.find_cmake().path == tmp_path / "bin" / "cmake"
+    command(tmp_path, "cmake", "exit 0")
+    assert "no ninja" in checks.cmake().found and "pip install" in checks.cmake().fix
+    command(tmp_path, "ninja", "exit 0")
+    assert checks.cmake().status == "pass"
 
 
 def test_a_git_that_only_asks_for_the_developer_tools_is_none(tmp_path, monkeypatch):
@@ -332,7 +323,6 @@ def test_devices_are_listed_with_their_sources(cli: Run) -> None:
 def test_commands_of_fixes_start_this_kit_and_this_python(tmp_path, monkeypatch):
     monkeypatch.setenv("PATH", str(tmp_path))
     assert own_command("doctor") == f"{sys.executable} -m model_profiling doctor"
-    assert python("-m", "pytest") == f"{sys.executable} -m pytest"
     started = command(tmp_path, "sme2prof", "exit")
     assert own_command("doctor").startswith(sys.executable), "another environment's is first on the PATH"
     monkeypatch.setattr(sys, "argv", [str(started)])
@@ -341,7 +331,6 @@ def test_commands_of_fixes_start_this_kit_and_this_python(tmp_path, monkeypatch)
     assert asked.startswith(f"{sys.executable} -m pip install executorch==") and "torch==" in asked
     again = reinstall("executorch", "executorch")
     assert "--force-reinstall" in again and " torch==" not in again
-    assert python("-m", "pytest") == f"{sys.executable} -m pytest"
     monkeypatch.setattr("model_profiling.core.hints.DISTRIBUTION", "no-such-distribution")
     assert install_extra("executorch").endswith(f"--editable '{ROOT}[executorch]'")
 

@@ -27,9 +27,9 @@ from model_profiling.cli.main import COMMANDS, program
 from model_profiling.core import process
 from model_profiling.core.errors import SetupError
 from model_profiling.runner import compilers
-from model_profiling.targets import state
+from model_profiling.targets import facts, state
 from model_profiling.targets.collect import ExpectedFile
-from model_profiling.targets.remote import android, facts, scripts
+from model_profiling.targets.remote import scripts, target
 from model_profiling.targets.remote.shell import LinkLost, Shell
 
 GITHUB = ROOT / ".github"
@@ -189,20 +189,16 @@ def test_a_release_is_its_tag_its_version_and_its_changes(tmp_path: Path) -> Non
 ODD = "/data/it's $HOME/`x`"
 RENDERED = {
     "make_home": scripts.make_home(ODD),
-    "make_folder": scripts.make_folder(ODD),
     "state_of": scripts.state_of([ODD, "/b"]),
-    "receive": scripts.receive(
-        f"{ODD}/file", [f"{ODD}/old.part", f"{ODD}/file.part"], 12, "0" * 64, executable=True
-    ),
+    "receive": scripts.receive(f"{ODD}/file", f"{ODD}/file.part", 12, "0" * 64, executable=True),
     "list_files": scripts.list_files(
         ODD, [ExpectedFile("out'put", ".bin", 9, several=True), ExpectedFile("log", "", 1)]
     ),
     "remove_job": scripts.remove_job(ODD),
     "watched": scripts.watched([f"{ODD}/runner", "--model", ODD], ODD, 12.5),
     "machine_facts": scripts.machine_facts(
-        {**facts._FILES, **state.FILES}, {**facts._COMMANDS, **state.COMMANDS}
+        {**facts.FILES, **state.FILES}, {**target._COMMANDS, **state.COMMANDS}
     ),
-    "features": scripts.features([f"{ODD}/runner"]),
     "inventory": scripts.inventory(ODD),
     "remove_home": scripts.remove_home(ODD),
 }
@@ -216,9 +212,7 @@ INTENDED = {
 }
 """What is meant as it stands in texts for other machines: where, and why."""
 WRITTEN = {
-    "zig": compilers.ZIG_SCRIPT,
-    "unpacked_gcc": compilers.GCC_SCRIPT.format(program="aarch64-linux-gnu-g++"),
-    "adb": android._SCRIPT,
+    "zig": compilers._ZIG_SCRIPT,
 }
 
 

@@ -2,7 +2,7 @@
 
 import json
 import os
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from enum import Enum
 from pathlib import Path
@@ -16,7 +16,7 @@ from said import refused
 from model_profiling.config.names import JOURNAL
 from model_profiling.config.series import Series
 from model_profiling.core.errors import FormatError, InputError
-from model_profiling.core.records import parse_flat, parse_record, read_record, record_json, write_record
+from model_profiling.core.records import parse_record, read_record, record_json, write_record
 from model_profiling.runner.result import OutputFacts
 from model_profiling.runs.journal import Entry, Journal, has_journal
 
@@ -222,45 +222,3 @@ def test_what_json_cannot_hold_is_not_written(tmp_path: Path) -> None:
     with pytest.raises(ValueError, match="JSON"):
         write_record(tmp_path / "r.json", Outer(name="a", share=float("inf")))
     assert list(tmp_path.iterdir()) == []
-
-
-@dataclass(frozen=True)
-class _Part:
-    word: str
-    count: int = 0
-    flag: bool = False
-
-
-@dataclass(frozen=True)
-class _Whole:
-    kind: Literal["a", "b"]
-    parts: tuple[_Part, ...] = ()
-
-
-@pytest.mark.parametrize(
-    "content",
-    [
-        {"kind": "a", "parts": [{"word": "x", "count": 2, "flag": True, "later": 1}], "unknown": {}},
-        {"kind": "c"},
-        {},
-        {"kind": 1},
-        {"kind": "a", "parts": {}},
-        {"kind": "a", "parts": ["x"]},
-        {"kind": "a", "parts": [{}]},
-        {"kind": "a", "parts": [{"word": 1}]},
-        {"kind": "a", "parts": [{"word": None}]},
-        {"kind": "a", "parts": [{"word": "x", "count": True}]},
-        {"kind": "a", "parts": [{"word": "x", "count": 1.0}]},
-        {"kind": "a", "parts": [{"word": "x", "flag": 1}]},
-        {"kind": "a", "parts": [{"word": "\ud800"}]},
-    ],
-    ids=str,
-)
-def test_the_quick_way_takes_what_the_whole_way_takes(content: dict[str, object]) -> None:
-    def told(parse: Callable[..., object]) -> object:
-        try:
-            return parse(_Whole, content, "file", "fix")
-        except FormatError as problem:
-            return str(problem).partition(":")[0], problem.fix
-
-    assert told(parse_flat) == told(parse_record)

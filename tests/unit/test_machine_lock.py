@@ -19,19 +19,13 @@ from said import refused, says
 from model_profiling.core.errors import InputError, InUseError
 from model_profiling.core.files import LockFile
 from model_profiling.doctor.checks import in_use
-from model_profiling.targets import machine_lock
 from model_profiling.targets.machine_lock import (
     MachineLock,
-    holders,
-    keep_off,
+    holder,
     may_wait,
     measuring_alone,
-    stop_waiting,
     working_beside,
 )
-
-LINUX = pytest.mark.skipif(sys.platform != "linux", reason="only Linux pins to CPUs")
-CPUS = sorted(os.sched_getaffinity(0)) if sys.platform == "linux" else []
 
 
 @pytest.fixture(autouse=True)
@@ -66,70 +60,20 @@ class Other:
         assert not self._thread.is_alive()
 
 
-def test_a_moment_at_the_door_is_no_wait(monkeypatch):
-    tries, told = iter([BlockingIOError] * 3), []
-
-    def busy_at_first(*_: object, **__: object) -> None:
-        if problem := next(tries, None):
-            raise problem
-
-    monkeypatch.setattr(machine_lock, "_try", busy_at_first)
-    with working_beside("works", waiting=told.append):
-        assert not told
-
-
-@pytest.mark.parametrize("bytewise", [pytest.param(True, marks=LINUX), False])
-def test_work_runs_beside_work_and_never_beside_a_measurement(bytewise, monkeypatch):
-    if not bytewise:
-        monkeypatch.setattr(machine_lock, "_try", machine_lock._try_whole)
+def test_work_runs_beside_work_and_never_beside_a_measurement():
     with Other(working_beside) as one, Other(working_beside) as two:
         assert one.inside.wait(30) and two.inside.wait(30) and not two.waits.is_set()
         with Other(measuring_alone) as measuring:
             assert measuring.waits.wait(30) and not measuring.inside.is_set()
-            with Other(working_beside) as late:
-                assert late.waits.wait(30) and not late.inside.is_set(), "it came after the measurement"
-                one.leave.set()
-                two.leave.set()
-                assert measuring.inside.wait(30)
-                with Other(measuring_alone) as second:
-                    assert second.waits.wait(30) and not second.inside.is_set()
-                    measuring.leave.set()
-                    late.leave.set()
-                    assert second.inside.wait(30)
-
-
-@LINUX
-def test_who_keeps_off_the_quiet_cores_works_beside_a_measurement(monkeypatch: pytest.MonkeyPatch) -> None:
-    quiet, *_ = CPUS
-    with Other(measuring_alone, (quiet,)) as measuring:
-        assert measuring.inside.wait(30)
-        monkeypatch.setattr(machine_lock, "allowed_cpus", lambda: frozenset({quiet + 1, quiet + 3}))
-        with Other(working_beside) as beside:
-            assert beside.inside.wait(30) and not beside.waits.is_set()
-        with Other(measuring_alone, (quiet + 1,)) as second:
-            assert second.waits.wait(30), "two at once would disturb each other's memory and heat"
-            measuring.leave.set()
-            assert second.inside.wait(30)
-            with Other(working_beside) as work:
-                assert work.waits.wait(30)
-                second.leave.set()
-
-
-@LINUX
-def test_keeping_off_holds_for_this_thread_and_what_it_starts() -> None:
-    def child() -> None:
-        keep_off(CPUS[1:])
-        words = [sys.executable, "-c", "import os; print(sorted(os.sched_getaffinity(0)))"]
-        seen.append(subprocess.run(words, capture_output=True, text=True, check=True).stdout.strip())
-        keep_off(CPUS)
-        seen.append(str(sorted(os.sched_getaffinity(0))))
-
-    seen: list[str] = []
-    thread = threading.Thread(target=child)
-    thread.start()
-    thread.join(20)
-    assert seen == [str(CPUS[:1])] * 2, "where none would be left, it stays"
-    assert sorted(os.sched_getaffinity(0)) == CPUS, "other threads are as they were"
+            one.leave.set()
+            two.leave.set()
+            assert measuring.inside.wait(30)
+            with Other(working_beside) as late, Other(measuring_alone) as second:
+                assert late.waits.wait(30) and second.waits.wait(30)
+                assert not late.inside.is_set() and not second.inside.is_set()
+                measuring.leave.set()
+                late.leave.set()
+                assert second.inside.wait(30)
 
 
 def test_a_measurement_that_is_killed_leaves_nothing_locked(tmp_path: Path) -> None:
@@ -146,14 +90,14 @@ def test_a_measurement_that_is_killed_leaves_nothing_locked(tmp_path: Path) -> N
             says(in_use()[0].found, f"process {other.pid} measures toy_cnn")
             os.kill(other.pid, signal.SIGKILL)
             assert work.inside.wait(30)
-            assert holders() == (f"process {os.getpid()} works",)
-    assert not holders() and not in_use()
+            assert holder() == f"process {os.getpid()} works"
+    assert not holder() and not in_use()
     lock = tmp_path / "sme2prof" / "devices" / ".this-machine.lock"
     assert lock.is_file(), list(tmp_path.rglob("*"))
     lock.unlink()
     lock.symlink_to(tmp_path / "elsewhere")
-    with pytest.raises(InputError, match="set XDG_STATE_HOME"), measuring_alone("measures"):
-        pass
+    with measuring_alone("measures") as problem:
+        says(str(problem), "set XDG_STATE_HOME")
     assert not (tmp_path / "elsewhere").exists()
 
 
@@ -166,41 +110,18 @@ def test_who_may_not_wait_is_told_who_is_there(tmp_path: Path) -> None:
     with may_wait(False), Other(measuring_alone) as other:
         assert other.inside.wait(30), "nobody is there"
     with measuring_alone("measures"):
-        for note in (tmp_path / "sme2prof" / "devices").glob(".*-note-*"):
-            note.unlink()
+        (tmp_path / "sme2prof/devices/.this-machine.lock").write_bytes(b"")
         with may_wait(False), refused(InUseError, "this machine"), working_beside("works"):
             pass
-
-
-def test_what_a_killed_holder_wrote_goes_with_the_next(tmp_path: Path) -> None:
-    notes = tmp_path / "sme2prof" / "devices"
-    notes.mkdir(parents=True)
-    (notes / ".this-machine-note-0123456789abcdef").write_text("process 4711 measures")
-    with working_beside("works"):
-        assert len(list(notes.glob(".*-note-*"))) == 1
-    assert not list(notes.glob(".*-note-*"))
-
-
-def test_a_process_that_ends_waits_no_longer() -> None:
-    with measuring_alone("measures"):
-        with Other(working_beside) as waiting:
-            assert waiting.waits.wait(30)
-            stop_waiting()
-        assert not waiting.inside.is_set()
-        with Other(working_beside) as later:
-            assert later.waits.wait(30), "only what waited then is over"
-            stop_waiting()
 
 
 @pytest.mark.parametrize("lock", [measuring_alone, working_beside])
 def test_where_no_lock_can_be_had(lock, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "file").touch()
     monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "file"))
-    with refused(InputError, fix="XDG_STATE_HOME"), lock("works"):
-        pass
-    with lock("works", needed=False) as problem:
+    with lock("works") as problem:
         says(str(problem), "XDG_STATE_HOME")
-    assert not holders()
+    assert not holder()
 
 
 @pytest.fixture

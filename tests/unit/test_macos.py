@@ -25,8 +25,9 @@ from model_profiling.runner import features
 from model_profiling.runner.compilers import find_compiler
 from model_profiling.runner.features import detect_host
 from model_profiling.targets import TargetChoice, plan_targets
-from model_profiling.targets.execution import LocalTransport
-from model_profiling.targets.host import HostTarget, host_facts, on_battery_in
+from model_profiling.targets.execution import Transport
+from model_profiling.targets.facts import Machine
+from model_profiling.targets.host import HostTarget, host_facts
 
 ROOT = Path(__file__).resolve().parents[2]
 SCRIPTS = ROOT / "model_profiling" / "scripts"
@@ -98,8 +99,8 @@ def test_a_python_that_rosetta_runs_is_told(tmp_path: Path, monkeypatch: pytest.
 @pytest.mark.usefixtures("mac")
 def test_processes_cannot_be_pinned_on_a_mac() -> None:
     with refused(InputError, "Linux"):
-        LocalTransport().run(["true"], folder="", timeout=5, cores=[0])
-    assert LocalTransport().run(["true"], folder="", timeout=5, cores=[]).ok
+        Transport().run(["true"], folder="", timeout=5, cores=[0])
+    assert Transport().run(["true"], folder="", timeout=5, cores=[]).ok
 
 
 @pytest.mark.parametrize(("mac", "reason"), [("m4", "has SME2"), ("m1", "Linux only")], indirect=["mac"])
@@ -157,20 +158,21 @@ def test_a_target_of_this_system_has_the_name_its_folders_have() -> None:
     assert HostTarget.platform == ("mac" if sys.platform == "darwin" else "linux") == HostTarget.place
 
 
-def test_linux_tells_its_power_source_by_its_own_files(tmp_path: Path) -> None:
-    def supply(name: str, **files: str) -> None:
-        (tmp_path / name).mkdir(exist_ok=True)
-        for file, text in files.items():
-            (tmp_path / name / file).write_text(f"{text}\n")
+def test_linux_tells_its_power_source_by_its_own_files() -> None:
+    texts: dict[str, dict[str, str]] = {}
 
-    assert on_battery_in(tmp_path) is None
-    supply("AC", type="Mains", online="1")
+    def supply(name: str, **files: str) -> None:
+        for file, text in files.items():
+            texts.setdefault(f"supply_{file}", {})[f"/sys/class/power_supply/{name}/{file}"] = f"{text}\n"
+
+    assert Machine(texts).on_battery is None
+    supply("AC", type="Mains")
     supply("mouse", type="Battery", scope="Device", status="Discharging")
-    assert on_battery_in(tmp_path) is None
+    assert Machine(texts).on_battery is None
     supply("BAT0", type="Battery", status="Charging")
-    assert on_battery_in(tmp_path) is False
+    assert Machine(texts).on_battery is False
     supply("BAT0", status="Discharging")
-    assert on_battery_in(tmp_path) is True
+    assert Machine(texts).on_battery is True
 
 
 # What macOS's bash 3.2 and its BSD commands do not know.

@@ -21,7 +21,7 @@ from model_profiling.report.run_report import run_document
 from model_profiling.report.text import render_markdown
 from model_profiling.report.verdict import RunAnswers, answers, verdict
 from model_profiling.runs import Latency, Manifest, Metrics, Result, Run, Times
-from model_profiling.runs.manifest import Machine, Part, Session, TargetFacts
+from model_profiling.runs.manifest import Machine, Session, TargetFacts
 from model_profiling.runs.metrics import PairParity, PairSpeedup, TracerCost
 from model_profiling.statistics.latency import summarize
 from model_profiling.statistics.measure import Measure
@@ -178,12 +178,13 @@ def test_times_of_an_unknown_machine_are_called_no_latency() -> None:
     assert "is not recorded" in text and "2.00x" not in text and "faster" not in text
 
 
-def test_how_to_reproduce_names_every_part_by_a_command_that_exists() -> None:
-    timing = Part(sessions=(Session(1, ("sme2prof", "run", "my config.json")),))
-    # Scripts of 0.1.0 noted their own options for the command's.
-    script = Part(sessions=(Session(1, ("sme2prof", "--only", "on")),), config_file="trace.json")
-    data = report(replace(MANIFEST, earlier_parts=(timing, timing, script)))
+def test_how_to_reproduce_names_the_command_of_every_session_once() -> None:
+    words = [("sme2prof", "run", "my config.json"), ("sme2prof", "run", "trace.json")] * 2
+    sessions = tuple(Session(number, command) for number, command in enumerate(words, 1))
+    data = report(replace(MANIFEST, sessions=sessions))
     assert data.reproduce == ("sme2prof run 'my config.json'", "sme2prof run trace.json", "sme2prof report d")
+    by_script = report(replace(MANIFEST, sessions=(), config_file="trace.json"))
+    assert by_script.reproduce == ("sme2prof run trace.json", "sme2prof report d")
 
 
 def series(speedup: Speedup) -> SeriesComparison:

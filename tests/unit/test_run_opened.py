@@ -66,7 +66,7 @@ def test_dumps_beside_the_listed_ones_are_taken_by_name_and_said(tmp_path: Path)
     assert Run.open(tmp_path).series == run.series, "a run inside another is its own"
 
 
-def test_pairs_are_those_stored_answered_asked_for_or_the_natural_ones(tmp_path: Path) -> None:
+def test_pairs_are_those_stored_answered_or_the_natural_ones(tmp_path: Path) -> None:
     found = Run(tmp_path, MANIFEST).pairs
     assert found == (Pair("on vs off, 1 thread", OFF, ON),), "a trace is not compared"
     without = replace(MANIFEST, machine=Machine(MachineFacts(cpu="N1")))
@@ -78,9 +78,6 @@ def test_pairs_are_those_stored_answered_asked_for_or_the_natural_ones(tmp_path:
     answer = PairSpeedup("mine", ON, OFF, compare_rounds([[2.0]] * 6, [[1.0]] * 6))
     run = Run(tmp_path, MANIFEST, metrics=Metrics(comparisons=(answer,)))
     assert run.pairs == (answer.pair,) and run.comparison(run.pairs[0]) is answer
-    sides = {"baseline": {"experiment": "on"}, "candidate": {"experiment": "off", "threads": 1}}
-    asked = replace(MANIFEST, settings={"analysis": {"compare_pairs": [sides, {"baseline": 7}]}})
-    assert Run(tmp_path, asked).pairs == (Pair("off vs on, 1 thread", ON, OFF),)
 
 
 def test_a_folder_of_bare_dumps_is_read_by_names(tmp_path: Path) -> None:
@@ -176,12 +173,11 @@ def test_an_experiment_of_an_emulated_target_tells_by_its_name(tmp_path: Path) -
     ("name", "content", "times"),
     [
         ("metrics.json", {"schema_version": 2, "times": "emulated"}, Times.EMULATED),
-        ("metrics.json", {"schema_version": 1, "timings_are_latency": False}, Times.EMULATED),
         ("metrics.json", {"schema_version": 2, "times": "hardware"}, Times.UNKNOWN),
         ("analysis_summary.json", {"per_etdump": [{"etdump": DUMP, "times": "emulated"}]}, Times.EMULATED),
         (
             "analysis_summary.json",
-            {"per_etdump": [{"etdump": DUMP, "timings_are_latency": False}]},
+            {"per_etdump": [{"etdump": DUMP, "times": "traced"}]},
             Times.TRACED,
         ),
         (
@@ -206,8 +202,6 @@ def test_what_earlier_analyses_wrote_still_tells(tmp_path, name, content, times)
         ("model_id,times", "toy,traced", Times.TRACED),
         ("model_id,times", "toy,emulated", Times.EMULATED),
         ("model_id,times", "toy,hardware", Times.UNKNOWN),
-        ("model_id,timings_are_latency", "toy,False", Times.TRACED),
-        ("model_id,timings_are_latency", "toy,True", Times.UNKNOWN),
         ("model_id,times", "", Times.UNKNOWN),
     ],
 )

@@ -1,4 +1,4 @@
-"""manifest.json, metrics.json and evidence.json: both ways, of 0.1.0 too, and what is refused."""
+"""manifest.json, metrics.json and evidence.json: both ways, and what is refused."""
 
 import json
 import sys
@@ -16,11 +16,11 @@ from model_profiling.core.records import write_record
 from model_profiling.runner.result import OutputFacts
 from model_profiling.runs import Evidence, Latency, Manifest, Metrics, PairSpeedup, Result, Times
 from model_profiling.runs.evidence import KernelCall, KernelList, proving_run, read_evidence
-from model_profiling.runs.manifest import Machine, Part, Session, TargetFacts, read_manifest
+from model_profiling.runs.manifest import Machine, Session, TargetFacts, read_manifest
 from model_profiling.runs.metrics import PairParity, read_metrics
 from model_profiling.statistics.latency import summarize
 from model_profiling.statistics.parity import Parity
-from model_profiling.statistics.speedup import Verdict, compare_rounds
+from model_profiling.statistics.speedup import compare_rounds
 from model_profiling.targets import MachineFacts
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -29,7 +29,7 @@ BUSY, HOT = Diagnostic(None, "load", "busy", "wait"), Diagnostic(ON, "hot", "it 
 
 
 def written(run_dir: Path, **content: object) -> Path:
-    (run_dir / "manifest.json").write_text(json.dumps({"schema_version": 2, "results": [], **content}))
+    (run_dir / "manifest.json").write_text(json.dumps({"schema_version": 3, "results": [], **content}))
     return run_dir
 
 
@@ -41,11 +41,15 @@ WHOLE = Manifest(
     model_sha256="aa",
     quantized=False,
     settings={"experiments": [{"name": "trace"}]},
-    experiments=("trace",),
+    experiments=("on", "off", "trace"),
     target=TargetFacts("host", "linux", Times.HARDWARE),
     machine=Machine(FACTS, None),
-    sessions=(Session(1, ("sme2prof", "run", "trace.json"), "2026-01-02T00:00:00+0000"),),
-    warnings=(HOT,),
+    state="interrupted",
+    sessions=(
+        Session(1, ("sme2prof", "run", "time.json"), "2026-01-01T00:00:00+0000"),
+        Session(2, ("sme2prof", "run", "trace.json"), "2026-01-02T00:00:00+0000", problem="the disk is full"),
+    ),
+    warnings=(BUSY, HOT),
     results=(
         Result(
             experiment="on",
@@ -58,15 +62,6 @@ WHOLE = Manifest(
         Result(experiment="trace", threads=1, mode="xnntrace"),
     ),
     pairs=(Pair("on vs off", OFF, ON, "this CPU has no SME2"),),
-    earlier_parts=(
-        Part(
-            experiments=("on", "off"),
-            machine=Machine(FACTS),
-            state="interrupted",
-            sessions=(Session(1, ("sme2prof", "run", "time.json"), "2026-01-01T00:00:00+0000"),),
-            warnings=(BUSY, HOT),
-        ),
-    ),
 )
 
 
@@ -90,59 +85,34 @@ def test_what_a_manifest_omits_is_empty_and_what_it_adds_is_left(tmp_path: Path)
 
 
 def test_what_a_manifest_answers() -> None:
-    timing, tracing = WHOLE.parts
-    assert timing.command_line[-1] == "time.json" and tracing.command_line[-1] == "trace.json"
-    assert WHOLE.part_of("off") is timing and WHOLE.part_of("trace") is tracing
-    assert WHOLE.started.startswith("2026-01-01"), "the run began with its first part"
-    assert WHOLE.unfinished == "interrupted" and WHOLE.has_ended
-    assert WHOLE.all_warnings == (BUSY, HOT)
+    assert WHOLE.started.startswith("2026-01-01"), "the run began with its first session"
+    assert WHOLE.unfinished == "interrupted" and not WHOLE.has_ended
+    assert WHOLE.why_unfinished is WHOLE.sessions[-1]
+    assert replace(WHOLE, state="finished").why_unfinished is None
     assert [WHOLE.times(result) for result in WHOLE.results] == [Times.HARDWARE, Times.HARDWARE, Times.TRACED]
     emulated = replace(WHOLE, target=TargetFacts("emulated", "emulated", Times.EMULATED))
     assert {emulated.times(result) for result in emulated.results} == {Times.EMULATED}
     assert WHOLE.has_sme2 is False
     saw = replace(WHOLE, results=(replace(WHOLE.results[0], features_present=("fp16", "sme2")),))
     assert saw.has_sme2 is True
-    assert replace(WHOLE, machine=Machine(), earlier_parts=()).has_sme2 is None
+    assert replace(WHOLE, machine=Machine()).has_sme2 is None
 
 
-@pytest.mark.parametrize(
-    ("target", "times"),
-    [
-        ({"timings_are_latency": True, "platform": "linux"}, Times.HARDWARE),
-        ({"timings_are_latency": False, "platform": "emulated"}, Times.EMULATED),
-        ({"timings_are_latency": True, "platform": "emulated"}, Times.EMULATED),
-        ({"platform": "linux"}, Times.UNKNOWN),
-        (None, Times.UNKNOWN),
-    ],
-)
-def test_a_manifest_of_the_first_version_still_opens(tmp_path, target, times):
-    content: dict[str, object] = {
-        "schema_version": 1,
-        "config": {"experiments": [{"name": "on"}, {"name": "off"}]},
-        "results": [{"experiment": "on", "threads": 1}, {"experiment": "t", "mode": "trace"}],
-        "parity": [],
-        "evidence": {"run_dir": "../emulated"},
-    }
-    manifest = read_manifest(written(tmp_path, **content | ({"target": target} if target else {})))
-    assert manifest.schema_version == 3 and manifest.experiments == ("on", "off")
-    assert manifest.times(manifest.results[0]) is times
-    traced = Times.TRACED if times is Times.HARDWARE else times
-    assert manifest.times(manifest.results[1]) is traced
-    assert manifest.parts == (manifest,) and manifest.pairs is None
+@pytest.mark.parametrize("version", [1, 2, 4, "3", None])
+def test_another_version_is_refused_and_both_are_named(tmp_path: Path, version: object) -> None:
+    with refused(FormatError, "manifest.json", f"schema_version {json.dumps(version)}", "reads 3"):
+        read_manifest(written(tmp_path, schema_version=version))
 
 
 @pytest.mark.parametrize(
     ("content", "place"),
     [
-        ({"schema_version": 4}, ("schema_version", "3")),
-        ({"schema_version": "1"}, ("schema_version", "3")),
         ({"results": {}}, ("results", "array")),
         ({"results": [{"threads": 1}]}, ("results.0.experiment", "required")),
         ({"results": [{"experiment": "a", "threads": "1"}]}, ("results.0.threads", "integer")),
         ({"results": [{"experiment": "a", "threads": True}]}, ("results.0.threads", "integer")),
         ({"results": [{"experiment": "a", "sme2": "maybe"}]}, ("results.0.sme2", "'on'", "'off'")),
         ({"results": [{"experiment": "a", "outputs": [{}]}]}, ("results.0.outputs.0.file", "required")),
-        ({"target": {"timings_are_latency": "no"}}, ("target.times", "'hardware'")),
         ({"target": {"times": True}}, ("target.times", "'hardware'")),
         ({"machine": {"before": {"cpu": 1}}}, ("machine.before.cpu", "string")),
         ({"model": None}, ("model", "string")),
@@ -177,31 +147,6 @@ def test_metrics_come_back_as_they_were(tmp_path: Path) -> None:
     write_record(path, metrics)
     assert read_metrics(path) == metrics
     assert metrics.latency(ON) is metrics.latencies[0] and metrics.latency(OFF) is None
-
-
-def test_metrics_of_the_first_version_still_open(tmp_path: Path) -> None:
-    """Where the figures of an entry stood beside its names, and a bool said what times are."""
-    sides = {"baseline": {"experiment": "off", "threads": 1}, "candidate": {"experiment": "on", "threads": 1}}
-    content = {
-        "schema_version": 1,
-        "timings_are_latency": False,
-        "comparisons": [{"label": "p", **sides, **compare_rounds([[1.0]], [[1.0]]).as_dict()}],
-        "parity": [
-            {"label": "p", **sides, "verdict": "identical", "outputs": []},
-            {"label": "p", **sides, "verdict": "mismatch", "reason": "1 output cannot be compared with 2"},
-            {"label": "p", **sides, "verdict": "unknown", "reason": "no outputs"},
-        ],
-        "stability": [
-            {"experiment": "on", "threads": 1, "code": "drift", "seen": "it drifts", "advice": ""},
-            {"code": "load", "seen": "busy", "advice": "wait"},
-        ],
-    }
-    (tmp_path / "metrics.json").write_text(json.dumps(content))
-    metrics = read_metrics(tmp_path / "metrics.json")
-    assert metrics is not None and metrics.times is Times.EMULATED
-    assert metrics.comparisons[0].speedup.verdict is Verdict.NOT_COMPARABLE
-    assert [found.verdict for found in metrics.parity] == ["identical", "mismatch", "unknown"]
-    assert [str(remark) for remark in metrics.stability] == ["on, 1 thread: it drifts", "busy; wait"]
 
 
 EVIDENCE = Evidence(
@@ -255,10 +200,3 @@ def test_analysing_loads_nothing_heavy() -> None:
     done = process.run([sys.executable, "-c", code], timeout=60, cwd=ROOT)
     assert done.ok, done.stderr
     assert not {"pydantic", "pandas", "scipy", "torch", "rich"} & set(done.stdout.split())
-
-
-def test_warnings_that_an_earlier_kit_kept_as_text_still_open(tmp_path: Path) -> None:
-    earlier = [{"warnings": ["the fan was off"]}]
-    manifest = read_manifest(written(tmp_path, warnings=["busy", "busy"], earlier_parts=earlier))
-    assert [str(remark) for remark in manifest.all_warnings] == ["the fan was off", "busy"]
-    assert {remark.code for remark in manifest.all_warnings} == {"note"}

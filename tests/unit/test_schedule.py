@@ -9,15 +9,13 @@ from hypothesis import strategies as st
 from said import refused
 from turn_order import shuffles
 
-from model_profiling.config.reading import ProfileConfig
-from model_profiling.config.settings import Experiment, Schedule
+from model_profiling.config.settings import Experiment, ProfileConfig, Schedule
 from model_profiling.core.errors import InputError
 from model_profiling.runs.journal import Step
-from model_profiling.runs.schedule import TRACED_ROUNDS, make_schedule
-from model_profiling.runs.schedule import Schedule as Plan
+from model_profiling.runs.schedule import TRACED_ROUNDS, Order, make_order
 
 
-def steps_of(schedule: Plan) -> list[Step]:
+def steps_of(schedule: Order) -> list[Step]:
     return [step for steps in (schedule.evidence, *schedule.rounds) for step in steps]
 
 
@@ -36,7 +34,7 @@ def config(rounds: int = 8, threads: tuple[int, ...] = (1,), *extra: Experiment)
 
 @given(st.integers(1, 15), st.integers(0, 2**32 - 1), st.sampled_from([(1,), (1, 2), (4, 1, 2)]))
 def test_every_round_has_every_series_once(rounds: int, seed: int, threads: tuple[int, ...]) -> None:
-    schedule = make_schedule(config(rounds, threads), seed, latencies=True)
+    schedule = make_order(config(rounds, threads), seed, latencies=True)
     assert len(schedule.rounds) == rounds
     for number, steps in enumerate(schedule.rounds):
         kinds = Counter(step.kind for step in steps)
@@ -48,36 +46,36 @@ def test_every_round_has_every_series_once(rounds: int, seed: int, threads: tupl
 
 
 def test_the_order_is_drawn_from_the_seed_differs_between_rounds_and_goes_on() -> None:
-    first = make_schedule(config(40), 7, latencies=True)
-    assert first == make_schedule(config(40), 7, latencies=True)
-    assert first != make_schedule(config(40), 8, latencies=True)
+    first = make_order(config(40), 7, latencies=True)
+    assert first == make_order(config(40), 7, latencies=True)
+    assert first != make_order(config(40), 8, latencies=True)
     leads = Counter(
         next(step.series.experiment for step in steps if step.kind == "untraced") for steps in first.rounds
     )
     # A fair draw gives each experiment the first place in a third of 40 rounds or more, almost surely.
     assert min(leads["x_sme2_on"], leads["x_sme2_off"]) >= 8
-    short, long = (make_schedule(config(rounds), 3, latencies=True) for rounds in (5, 9))
+    short, long = (make_order(config(rounds), 3, latencies=True) for rounds in (5, 9))
     assert long.rounds[:5] == short.rounds
 
 
 def test_only_leaves_the_others_out_and_keeps_the_order() -> None:
-    whole = make_schedule(config(6), 5, latencies=True)
-    part = make_schedule(config(6), 5, latencies=True, only=frozenset({"x_sme2_on"}))
+    whole = make_order(config(6), 5, latencies=True)
+    part = make_order(config(6), 5, latencies=True, only=frozenset({"x_sme2_on"}))
     expected = [step for step in steps_of(whole) if step.series.experiment == "x_sme2_on"]
     assert steps_of(part) == expected
     with refused(InputError, "'y'", fix="x_sme2_on, x_sme2_off"):
-        make_schedule(config(6), 5, latencies=True, only=frozenset({"y"}))
+        make_order(config(6), 5, latencies=True, only=frozenset({"y"}))
 
 
 def test_trace_experiments_are_never_timed() -> None:
     traced = Experiment(name="x_trace", mode="xnntrace")
     own = Experiment(name="x_own", runner_path="./executor_runner")
-    schedule = make_schedule(config(6, (1,), traced, own), 0, latencies=True)
+    schedule = make_order(config(6, (1,), traced, own), 0, latencies=True)
     timed = {step.series.experiment for steps in schedule.rounds for step in steps}
     assert timed == {"x_sme2_on", "x_sme2_off", "x_own"}
     # A runner of the user's own can show kernels only where a trace was asked for.
     assert {step.series.experiment for step in schedule.evidence} == {"x_sme2_on", "x_sme2_off", "x_trace"}
-    without_latencies = make_schedule(config(6, (1, 2)), 0, latencies=False)
+    without_latencies = make_order(config(6, (1, 2)), 0, latencies=False)
     assert without_latencies.rounds == () and len(without_latencies.evidence) == 4
 
 

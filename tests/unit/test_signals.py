@@ -1,24 +1,20 @@
 """A signal ends every entry point as Ctrl-C does, and not before a phone's settings are put back."""
 
 import argparse
-import importlib.util
-import os
 import signal
 import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from types import ModuleType
 
 import pytest
 from said import says
 
-from model_profiling.cli.script import run_tool
+from model_profiling.compat import quick_test, source_build, validate_setup
+from model_profiling.compat.scripts import run_tool
 from model_profiling.core import process
 from model_profiling.core.errors import SetupError
 from model_profiling.core.process import Completed
-from model_profiling.core.stdio import defer_signals
 from model_profiling.runner import __main__ as build_ahead
-from model_profiling.runner.source_build import __main__ as source_build
 from model_profiling.targets.power_mode import NAMES, PowerSettings
 
 SCRIPTS = Path(__file__).resolve().parents[2] / "model_profiling" / "scripts"
@@ -34,31 +30,23 @@ def _as_before() -> Iterator[None]:
         signal.signal(number, handler)
 
 
-def _script(name: str) -> ModuleType:
-    spec = importlib.util.spec_from_file_location(name, SCRIPTS / f"{name}.py")
-    assert spec is not None and spec.loader is not None
-    made = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(made)
-    return made
-
-
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP])
 def test_the_end_is_that_of_ctrl_c(number, monkeypatch, capsys, tmp_path):
     def work(*_words: object, **_options: object) -> int:
         signal.raise_signal(number)
         return 0
 
-    quick, setup = _script("run_quick_test"), _script("validate_setup")
     monkeypatch.setattr(build_ahead, "build_runner", work)
-    monkeypatch.setattr(quick, "quick_test", work)
-    monkeypatch.setattr(setup, "examine", work)
+    monkeypatch.setattr(quick_test, "find_or_export", work)
+    monkeypatch.setattr(validate_setup, "examine", work)
     monkeypatch.setattr(source_build, "fetch_source", work)
+    fetch = ["--from-source", str(tmp_path / "executorch"), "--fetch-only"]
     mains: dict[str, Callable[[], int]] = {
         "tools": lambda: run_tool(work, argparse.Namespace()),
         "runner": build_ahead.main,
-        "source builds": lambda: source_build.main(["fetch", "--dest", str(tmp_path / "executorch")]),
-        "quick test": lambda: quick.main([]),
-        "validate_setup": setup.main,
+        "source builds": lambda: source_build.main(fetch),
+        "quick test": lambda: quick_test.run_quick_test(""),
+        "validate_setup": lambda: validate_setup.validate_setup(""),
     }
     monkeypatch.setattr("sys.argv", ["x"])
     assert {name: main() for name, main in mains.items()} == dict.fromkeys(mains, 130)
@@ -78,25 +66,6 @@ def test_a_crash_is_no_success_where_ends_of_children_are_ignored() -> None:
     assert process.run([sys.executable, "-c", code], timeout=20, env=env).stdout == "3\n"
 
 
-def test_a_signal_at_the_end_of_a_delay_takes_no_other_along(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Handlers are put back one by one; a Ctrl-C after the first must not leave the others noting."""
-    interrupt, change, heard = signal.getsignal(signal.SIGINT), signal.signal, list[int]()
-    signal.signal(signal.SIGTERM, lambda number, _: heard.append(number))
-
-    def change_and_be_hit(number: signal.Signals, handler: Callable[..., object]) -> object:
-        old = change(number, handler)
-        if handler is interrupt:
-            os.kill(os.getpid(), signal.SIGINT)
-        return old
-
-    monkeypatch.setattr(signal, "signal", change_and_be_hit)
-    with pytest.raises(KeyboardInterrupt), defer_signals():
-        pass
-    monkeypatch.undo()
-    signal.raise_signal(signal.SIGTERM)
-    assert heard == [signal.SIGTERM]
-
-
 ENDING = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
 
@@ -107,8 +76,7 @@ class Phone:
         self.settings: dict[str, str] = {"low_power": "1"}
         self.meanwhile: Callable[[], None] = lambda: None
 
-    def run(self, argv: list[str], *, timeout: float) -> Completed:
-        del timeout
+    def run(self, argv: list[str]) -> Completed:
         if argv[0] == "settings":
             self.meanwhile()
             _, verb, _, name, *value = argv
@@ -125,7 +93,7 @@ def phone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Phone:
 
 
 def hold(phone: Phone, meanwhile: Callable[[], None], *, interrupted: bool) -> None:
-    with PowerSettings(phone, "the phone", "own-id").held("boost", lambda step: step()):
+    with PowerSettings(phone, "the phone", "own-id").held("boost"):
         assert phone.settings["low_power"] == "0"
         phone.meanwhile = meanwhile
         if interrupted:
@@ -152,31 +120,15 @@ def test_an_interrupt_without_the_phone_says_what_is_left_to_do(phone: Phone) ->
     def gone() -> None:
         raise SetupError("gone")
 
-    with pytest.raises(KeyboardInterrupt, match="settings of the phone"):
-        hold(phone, gone, interrupted=True)
-    phone.meanwhile = lambda: None
-    PowerSettings(phone, "the phone", "own-id").finish_earlier()
-    assert phone.settings == {"low_power": "1"}
-
-
-def test_a_phone_lost_while_earlier_settings_are_put_back_is_waited_for(phone: Phone) -> None:
-    def gone() -> None:
-        raise SetupError("gone")
-
-    with pytest.raises(KeyboardInterrupt):
-        hold(phone, gone, interrupted=True)
-    times = iter(["lost", "there again"])
-    phone.meanwhile = lambda: gone() if next(times, "") == "lost" else None
-
-    def again(step: Callable[[], None]) -> None:
-        try:
-            step()
-        except SetupError:
-            step()
-
     settings = PowerSettings(phone, "the phone", "own-id")
-    with settings.held("app", again):
-        assert phone.settings["stay_on_while_plugged_in"] == "1"
+    with pytest.raises(KeyboardInterrupt), settings.held("boost"):
+        phone.meanwhile = gone
+        raise KeyboardInterrupt
+    says(settings.notes[0], "settings of the phone", "not put back yet", "next run")
+    phone.meanwhile = lambda: None
+    later = PowerSettings(phone, "the phone", "own-id")
+    later.finish_earlier()
+    says(later.notes[0], "power mode boost", "is back as it was")
     assert phone.settings == {"low_power": "1"}
 
 

@@ -155,11 +155,17 @@ def test_the_same_the_unknown_and_the_tiny_are_said_to_be_so() -> None:
     wild = compare_rounds(rounds_of([10, 13, 8, 11, 9, 12]), rounds_of([12, 9, 11, 10, 13, 8]))
     assert wild.verdict is Verdict.NO_CHANGE
     says(wild.reason, "noise")
-    baseline, candidate = rounds_of([10.0] * 8), rounds_of([10.02, 10.021, 10.019, 10.02] * 2)
+    baseline, candidate = rounds_of([10.0] * 8), rounds_of([10.06, 10.061, 10.059, 10.06] * 2)
     tiny = compare_rounds(baseline, candidate)
     assert tiny.verdict is Verdict.NO_CHANGE and tiny.high is not None and tiny.high < 1
     says(tiny.reason, "below", "1.0%")
     assert compare_rounds(baseline, candidate, practical_threshold=0.001).verdict is Verdict.SLOWER
+
+
+def test_an_interval_is_never_narrower_than_turns_are_right() -> None:
+    same = compare_rounds(rounds_of([10.0] * 8), rounds_of([10.0] * 8))
+    assert same.low == pytest.approx(1 / 1.003)
+    assert same.high == pytest.approx(1.003)
 
 
 def test_few_rounds_are_honest_and_what_must_not_be_compared_is_not() -> None:

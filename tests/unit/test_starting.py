@@ -1,4 +1,4 @@
-"""Who may begin in a run directory: runs are joined, kept, continued or discarded; locks; leftovers."""
+"""Who may begin in a run directory: runs are continued, added to, kept or discarded; locks; leftovers."""
 
 import os
 import signal
@@ -13,21 +13,28 @@ from said import refused
 from model_profiling.config.names import RunFiles
 from model_profiling.core import files
 from model_profiling.core.errors import FormatError, InputError, InUseError
-from model_profiling.core.records import parse_record, record_json, write_record
+from model_profiling.core.records import JsonObject, write_record
 from model_profiling.runs import Manifest, Times
-from model_profiling.runs.begin import (
-    Earlier,
-    check_rounds,
-    check_startable,
-    check_unchanged,
-    clear_work,
-    settle_earlier,
-)
+from model_profiling.runs.begin import check_startable, clear_work, settle_earlier
 from model_profiling.runs.folders import locked
 from model_profiling.runs.journal import Entry, Journal
-from model_profiling.runs.manifest import ExecuTorch, Machine, Part, Runner, Session, State, TargetFacts
+from model_profiling.runs.manifest import (
+    ExecuTorch,
+    Machine,
+    Runner,
+    ScheduleFacts,
+    Session,
+    State,
+    TargetFacts,
+)
 from model_profiling.runs.measuring import scratch_folder
 from model_profiling.targets import MachineFacts
+
+
+def settings(*experiments: str, mode: str = "timing", runs: int = 10, seed: int | None = None) -> JsonObject:
+    listed = [{"name": name, "mode": mode, "runs": runs} for name in experiments]
+    return {"experiments": listed, "schedule": {"seed": seed, "rounds": 4}, "inputs": {"seed": 0}}
+
 
 HEAD = Manifest(
     model_sha256="aa",
@@ -36,18 +43,33 @@ HEAD = Manifest(
     runner=Runner("b1"),
     machine=Machine(MachineFacts(cpu="N1")),
     sessions=(Session(1, (), "2026-01-02T03:04:05+0000"),),
-    experiments=("on", "off"),
+    settings=settings("on", "off"),
+    schedule=ScheduleFacts(seed=1),
     state="running",
     results=(),
 )
-TRACE = replace(HEAD, experiments=("trace",))
+TRACE = replace(HEAD, settings=settings("trace", mode="xnntrace"))
+OTHERS = {
+    "model_sha256": "bb",
+    "method": "other",
+    "target": TargetFacts("host", "mac", Times.HARDWARE),
+    "executorch": ExecuTorch("1.6"),
+    "runner": Runner("b2"),
+    "machine": Machine(MachineFacts(cpu="M4")),
+}
+CHANGED = {
+    **{name: replace(HEAD, **{name: value}) for name, value in OTHERS.items()},  # type: ignore[arg-type]
+    "more runs": replace(HEAD, settings=settings("on", "off", runs=20)),
+    "fewer experiments": replace(HEAD, settings=settings("on")),
+    "more experiments": replace(HEAD, settings=settings("on", "off", "neither")),
+    "another seed": replace(HEAD, settings=settings("on", "off", seed=2)),
+    "other inputs": replace(HEAD, settings={**HEAD.settings, "inputs": {"seed": 1}}),
+}
 
 
-def earlier_run(run_dir: Path, *states: State, measured: bool = True) -> Manifest:
-    """A run in `run_dir` with a part in each state; the first is of other experiments than `HEAD`'s."""
-    parts = [Part(experiments=(f"other{number}",), state=state) for number, state in enumerate(states[:-1])]
-    parts = [replace(part, sessions=HEAD.sessions) for part in parts]
-    manifest = replace(HEAD, state=states[-1], earlier_parts=tuple(parts))
+def earlier_run(run_dir: Path, state: State, *, ended: str = "running", measured: bool = True) -> Manifest:
+    """A run of `HEAD` in `run_dir`."""
+    manifest = replace(HEAD, state=state, sessions=(replace(HEAD.sessions[0], end=ended),))
     write_record(run_dir / "manifest.json", manifest)
     files.write_text(run_dir / "on" / "kept.txt", "kept")
     if measured:
@@ -60,70 +82,71 @@ def earlier_run(run_dir: Path, *states: State, measured: bool = True) -> Manifes
 def test_an_ended_run_is_kept_whole_under_its_date_and_time(tmp_path, state, force):
     run_dir = tmp_path / "linux"
     for name in ("linux-20260102-030405", "linux-20260102-030405-2"):
-        earlier_run(run_dir, state)
-        assert settle_earlier(run_dir, HEAD, resume=False, force=force) == Earlier(moved=tmp_path / name)
+        earlier_run(run_dir, state, ended="done")
+        assert settle_earlier(run_dir, HEAD, resume=False, force=force) == (None, tmp_path / name)
         assert (tmp_path / name / "on" / "kept.txt").read_text() == "kept"
         assert not run_dir.exists()
 
 
-def test_a_finished_run_is_joined_by_other_experiments_of_the_same_program_and_machine(tmp_path):
+@pytest.mark.parametrize("state", ["finished", "interrupted"])
+def test_experiments_of_another_mode_are_added_to_a_run_of_the_same_program_and_machine(tmp_path, state):
     run_dir = tmp_path / "linux"
-    manifest = earlier_run(run_dir, "finished")
+    manifest = earlier_run(run_dir, state)
     for resume in (False, True):
-        assert settle_earlier(run_dir, TRACE, resume=resume, force=False) == Earlier(manifest)
-    assert (run_dir / "on" / "kept.txt").exists()
+        assert settle_earlier(run_dir, TRACE, resume=resume, force=False) == (manifest, None)
+    both = settings("on", "off")["experiments"] + TRACE.settings["experiments"]  # type: ignore[operator]
+    write_record(
+        run_dir / "manifest.json", replace(manifest, settings={**HEAD.settings, "experiments": both})
+    )
+    for head in (HEAD, TRACE):  # each config continues what it began
+        found, moved = settle_earlier(run_dir, head, resume=True, force=False)
+        assert found is not None and moved is None
 
 
-@pytest.mark.parametrize(
-    "change",
-    [
-        {"model_sha256": "bb"},
-        {"target": TargetFacts("host", "mac", Times.HARDWARE)},
-        {"executorch": ExecuTorch("1.6")},
-        {"runner": Runner("b2")},
-        {"machine": Machine(MachineFacts(cpu="M4"))},
-    ],
-    ids=lambda change: next(iter(change)),
-)
-def test_what_is_of_another_program_or_machine_is_not_joined(tmp_path, change):
+@pytest.mark.parametrize("change", OTHERS)
+def test_nothing_is_added_to_another_program_or_machine(tmp_path, change):
     earlier_run(tmp_path / "linux", "finished")
-    head = replace(TRACE, **change)  # type: ignore[arg-type]
+    head = replace(TRACE, **{change: OTHERS[change]})
     kept = settle_earlier(tmp_path / "linux", head, resume=False, force=False)
-    assert kept == Earlier(moved=tmp_path / "linux-20260102-030405")
+    assert kept == (None, tmp_path / "linux-20260102-030405")
 
 
 @pytest.mark.parametrize("state", ["running", "interrupted", "partial", "analysing"])
-def test_an_unfinished_run_is_continued_or_discarded_but_never_overwritten(tmp_path, state):
+def test_an_unfinished_run_of_the_same_is_continued_unless_forced(tmp_path, state):
     run_dir = tmp_path / "linux"
     manifest = earlier_run(run_dir, state)
-    with refused(InputError, run_dir, "--resume", fix="--force"):
-        settle_earlier(run_dir, HEAD, resume=False, force=False)
-    with refused(InputError, run_dir, "other experiments"):
-        settle_earlier(run_dir, TRACE, resume=True, force=False)
-    assert settle_earlier(run_dir, HEAD, resume=True, force=False) == Earlier(manifest, manifest)
-    assert settle_earlier(run_dir, HEAD, resume=False, force=True) == Earlier()
+    longer = {**HEAD.settings, "schedule": {"seed": 1, "rounds": 12}, "notes": "later"}
+    for head in (HEAD, replace(HEAD, settings=longer)):
+        for resume in (False, True):
+            assert settle_earlier(run_dir, head, resume=resume, force=False) == (manifest, None)
+    assert settle_earlier(run_dir, HEAD, resume=False, force=True) == (None, None)
     assert list(tmp_path.iterdir()) == []
 
 
-def test_a_finished_part_is_never_discarded_with_an_unfinished_one(tmp_path: Path) -> None:
+@pytest.mark.parametrize("change", CHANGED)
+def test_a_run_that_would_measure_something_else_is_kept_and_never_continued(tmp_path, change):
     run_dir = tmp_path / "linux"
-    manifest = earlier_run(run_dir, "finished", "interrupted")
-    assert settle_earlier(run_dir, HEAD, resume=True, force=False) == Earlier(manifest, manifest)
-    kept = settle_earlier(run_dir, HEAD, resume=False, force=True)
-    assert kept.moved is not None and (kept.moved / "on" / "kept.txt").exists()
+    earlier_run(run_dir, "interrupted")
+    with refused(InputError, run_dir, "cannot be continued", fix="--resume"):
+        settle_earlier(run_dir, CHANGED[change], resume=True, force=False)
+    assert settle_earlier(run_dir, CHANGED[change], resume=False, force=False)[1] is not None
 
 
-def test_each_part_is_continued_by_its_own_config(tmp_path: Path) -> None:
-    manifest = earlier_run(tmp_path / "linux", "interrupted", "finished")
-    head = replace(HEAD, experiments=("other0",))
-    found = settle_earlier(tmp_path / "linux", head, resume=True, force=False)
-    assert found == Earlier(manifest, manifest.earlier_parts[0])
+def test_what_a_session_finished_is_never_discarded(tmp_path: Path) -> None:
+    earlier_run(tmp_path / "linux", "interrupted", ended="done")
+    _, moved = settle_earlier(tmp_path / "linux", HEAD, resume=False, force=True)
+    assert moved is not None and (moved / "on" / "kept.txt").exists()
+
+
+def test_a_finished_run_is_continued_only_when_asked(tmp_path: Path) -> None:
+    manifest = earlier_run(tmp_path / "linux", "finished")
+    assert settle_earlier(tmp_path / "linux", HEAD, resume=True, force=False) == (manifest, None)
 
 
 def test_a_run_that_measured_nothing_stands_in_nobodys_way(tmp_path: Path) -> None:
     earlier_run(tmp_path / "linux", "interrupted", measured=False)
     for resume in (False, True):
-        assert settle_earlier(tmp_path / "linux", HEAD, resume=resume, force=False) == Earlier()
+        assert settle_earlier(tmp_path / "linux", HEAD, resume=resume, force=False) == (None, None)
 
 
 def test_a_folder_that_is_no_run_or_another_s_is_left_alone(tmp_path: Path) -> None:
@@ -141,7 +164,7 @@ def test_a_file_in_the_way_is_named(tmp_path: Path) -> None:
     files.write_text(tmp_path / "notes", "mine")
     for run_dir in (tmp_path / "notes", tmp_path / "notes" / "runs" / "linux"):
         with refused(InputError, tmp_path / "notes", "file", fix="folder"):
-            check_startable(run_dir, resume=False, force=False)
+            check_startable(run_dir)
 
 
 def test_a_directory_is_locked_while_its_holder_lives_and_no_longer(tmp_path: Path) -> None:
@@ -160,11 +183,11 @@ def test_a_directory_is_locked_while_its_holder_lives_and_no_longer(tmp_path: Pa
         # Neither resuming nor discarding is the cure for a run that is under way.
         earlier_run(run_dir, "running")
         with refused(InUseError, run_dir, f"process {holder.pid}"):
-            check_startable(run_dir, resume=False, force=False)
+            check_startable(run_dir)
     finally:
         holder.send_signal(signal.SIGKILL)
         holder.communicate()
-    check_startable(run_dir, resume=True, force=False)
+    check_startable(run_dir)
     with locked(run_dir):
         pass
 
@@ -201,65 +224,3 @@ def test_scratch_folders_are_never_shared(tmp_path: Path) -> None:
         assert first.is_dir() and second.is_dir()
         assert os.path.commonpath([first, second]) == str(place.work)
     assert not first.exists() and not second.exists()
-
-
-RESUMED = Manifest(
-    model_sha256="aa",
-    target=TargetFacts("host"),
-    executorch=ExecuTorch("1.5.1"),
-    runner=Runner("b1"),
-    machine=Machine(MachineFacts(cpu="N1")),
-    settings={"notes": "", "experiments": [{"name": "on", "runs": 10}], "schedule": {"rounds": 4, "seed": 1}},
-    results=(),
-)
-
-
-def changed(path: tuple[str | int, ...], value: object) -> Manifest:
-    content = record_json(RESUMED)
-    place = content
-    for key in path[:-1]:
-        place = place[key]  # type: ignore[index, assignment]
-    place[path[-1]] = value  # type: ignore[index]
-    return parse_record(Manifest, content, "changed", "")
-
-
-@pytest.mark.parametrize(
-    ("path", "value", "facts"),
-    [
-        (("model_sha256",), "bb", ("model", "aa", "bb")),
-        (("target", "name"), "emulated", ("target", "host", "emulated")),
-        (("executorch", "version"), "1.6", ("ExecuTorch", "1.5.1", "1.6")),
-        (("runner", "build_id"), "b2", ("runner", "b1", "b2")),
-        (("machine", "before", "cpu"), "M4", ("CPU", "N1", "M4")),
-        (("settings", "experiments", 0, "runs"), 20, ("experiments[0].runs", "10", "20")),
-        (("settings", "experiments"), [], ("experiments", "1", "[]")),
-        (("settings", "schedule", "seed"), 2, ("schedule.seed", "1", "2")),
-    ],
-)
-def test_a_changed_run_is_not_continued(path, value, facts):
-    with refused(InputError, "runs/linux", *facts):
-        check_unchanged(Path("runs/linux"), RESUMED, RESUMED, changed(path, value))
-
-
-@pytest.mark.parametrize(
-    ("path", "value"),
-    [(("notes",), "later"), (("schedule", "rounds"), 12), (("analysis",), {"confidence": 0.9})],
-)
-def test_more_rounds_and_notes_may_change(path: tuple[str, ...], value: object) -> None:
-    check_unchanged(Path("runs/linux"), RESUMED, RESUMED, changed(("settings", *path), value))
-
-
-def test_a_part_is_held_against_its_own_config_and_machine() -> None:
-    """What another config put into the run may be as it is."""
-    other = replace(RESUMED, settings={"experiments": [{"name": "trace"}]}, machine=Machine())
-    check_unchanged(Path("runs/linux"), other, RESUMED, RESUMED)
-    with refused(InputError, "CPU"):
-        check_unchanged(Path("runs/linux"), RESUMED, other, RESUMED)
-
-
-def test_fewer_rounds_than_were_begun_are_refused(tmp_path: Path) -> None:
-    check_rounds(tmp_path, 9, 9)
-    with refused(InputError, tmp_path, "8 rounds", "round 9", fix="9 rounds"):
-        check_rounds(tmp_path, 9, 8)
-    with refused(InputError, tmp_path, "1 round", "round 2", fix="2 rounds"):
-        check_rounds(tmp_path, 2, 1)

@@ -67,9 +67,7 @@ class Profiled:
 def _profiled(expected: Expected, exported: Callable[..., object], target: str, folder: Path) -> Profiled:
     made = exported(f"{ZOO / expected.model}", expected.dtype)
     summary = json.loads(made.summary.read_text())
-    few = (
-        {"runs": 12, "warmup": 2, "rounds": 3, "mode": "rounds", "budget_s": 5.0} if target == "host" else {}
-    )
+    few = {"runs": 12, "warmup": 2, "rounds": 3, "budget_s": 5.0} if target == "host" else {}
     options = ProfileOptions(target=TargetChoice(target), outdir=folder, **few)
     outcome = profile_one(str(made.pte), options).main
     return Profiled(expected, summary["coverage"]["undelegated"], outcome)

@@ -53,7 +53,7 @@ class Gelu(nn.Module):
         return x * torch.sigmoid(x * (self.linear + self.cubic * (x * x)))
 
 
-class SqueezeExcite(nn.Module):
+class RepViTGate(nn.Module):
     """Scales each channel by a gate computed from the pooled image."""
 
     def __init__(self, channels: int) -> None:
@@ -79,7 +79,7 @@ class ChannelMixer(nn.Module):
         return x + mixed
 
 
-class Block(nn.Module):
+class RepViTBlock(nn.Module):
     """Mix the pixels of each channel, gate in every second block, mix the channels of each pixel."""
 
     def __init__(self, channels: int, *, gated: bool) -> None:
@@ -87,7 +87,7 @@ class Block(nn.Module):
         self.token_mixer = nn.Conv2d(channels, channels, 3, padding=1, groups=channels)
         with torch.no_grad():
             self.token_mixer.weight[:, :, 1, 1] += 1.0  # the identity branch
-        self.se = SqueezeExcite(channels) if gated else nn.Identity()
+        self.se = RepViTGate(channels) if gated else nn.Identity()
         self.channel_mixer = ChannelMixer(channels)
 
     def forward(self, x: Tensor) -> Tensor:
@@ -100,7 +100,7 @@ class Downsample(nn.Module):
 
     def __init__(self, inside: int, out: int) -> None:
         super().__init__()
-        self.pre_block = Block(inside, gated=False)
+        self.pre_block = RepViTBlock(inside, gated=False)
         self.spatial_downsample = nn.Conv2d(inside, inside, 3, stride=2, padding=1, groups=inside)
         self.channel_downsample = nn.Conv2d(inside, out, 1)
         self.ffn = ChannelMixer(out)
@@ -115,7 +115,7 @@ class Stage(nn.Module):
     def __init__(self, inside: int, out: int, depth: int) -> None:
         super().__init__()
         self.downsample = Downsample(inside, out) if inside != out else nn.Identity()
-        self.blocks = nn.Sequential(*(Block(out, gated=place % 2 == 0) for place in range(depth)))
+        self.blocks = nn.Sequential(*(RepViTBlock(out, gated=place % 2 == 0) for place in range(depth)))
 
     def forward(self, x: Tensor) -> Tensor:
         features: Tensor = self.blocks(self.downsample(x))

@@ -15,10 +15,18 @@ import torch
 from torch import Tensor, nn
 
 from model_profiling.core.errors import InputError
-from model_profiling.models.language import LanguageModel
+from model_profiling.models.language import EagerLanguageModel
 
 if TYPE_CHECKING:
     from model_profiling.models.base import Constants
+
+
+_SIZES = ("dim", "n_layers", "n_heads", "n_kv_heads", "hidden_dim", "vocab_size")
+
+
+def _sizes(*sizes: int, **more: object) -> Mapping[str, Any]:
+    """The arguments of ExecuTorch's ModelArgs, the first in the order of `_SIZES`."""
+    return {**dict(zip(_SIZES, sizes, strict=True)), **more}
 
 
 class CalledWithPosition(nn.Module):
@@ -33,7 +41,7 @@ class CalledWithPosition(nn.Module):
         return scores
 
 
-class Llama(LanguageModel):
+class Llama(EagerLanguageModel):
     """A model of ExecuTorch's Transformer class; `sizes` are its ModelArgs."""
 
     sizes: ClassVar[Mapping[str, Any]]
@@ -69,6 +77,7 @@ class Llama(LanguageModel):
     def get_eager_model(self) -> nn.Module:
         from executorch.examples.models.llama.llama_transformer import construct_transformer
         from executorch.examples.models.llama.model_args import ModelArgs
+        from executorch.examples.models.llama.source_transformation import custom_kv_cache, sdpa
 
         sizes = {**self.sizes, "n_layers": self.layers}
         arguments = ModelArgs(
@@ -78,53 +87,37 @@ class Llama(LanguageModel):
             use_kv_cache=True,
             enable_dynamic_shape=True,
         )
-        model = _with_attention(construct_transformer(arguments), custom_ops=self.custom_ops)
-        self._share_mask(model)
-        if self.checkpoint is not None:
-            _load(model, self.checkpoint)
-        return CalledWithPosition(model)
-
-    def _share_mask(self, model: nn.Module) -> None:
-        """One mask for all layers, in numbers that are added to the scores: of 2048 tokens it is 16 MB."""
+        model: nn.Module = construct_transformer(arguments)
+        if self.custom_ops:
+            model = custom_kv_cache.replace_kv_cache_with_custom_kv_cache(model)
+            model = sdpa.replace_sdpa_with_custom_op(model)
+        else:
+            model = sdpa.replace_sdpa_with_simple_sdpa(model)
+        # One mask for all layers, in numbers that are added to the scores: of 2048 tokens it is 16 MB.
         mask = torch.full((self.context, self.context), float("-inf")).triu(1)
         for part in model.modules():
             if isinstance(getattr(part, "mask", None), Tensor):
                 part.register_buffer("mask", mask, persistent=False)
-
-
-def _with_attention(model: nn.Module, *, custom_ops: bool) -> nn.Module:
-    from executorch.examples.models.llama.source_transformation import custom_kv_cache, sdpa
-
-    if custom_ops:
-        model = custom_kv_cache.replace_kv_cache_with_custom_kv_cache(model)
-    change = sdpa.replace_sdpa_with_custom_op if custom_ops else sdpa.replace_sdpa_with_simple_sdpa
-    changed: nn.Module = change(model)
-    return changed
+        if self.checkpoint is not None:
+            _load(model, self.checkpoint)
+        return CalledWithPosition(model)
 
 
 def _load(model: nn.Module, checkpoint: Path) -> None:
     fix = "give a checkpoint that ExecuTorch's export_llm takes; its convert_weights makes one"
     try:
-        held = torch.load(checkpoint, map_location="cpu", mmap=True, weights_only=True)
-        held = held.get("model", held)
-        missing, _ = model.load_state_dict(held, strict=False)
+        weights = torch.load(checkpoint, map_location="cpu", mmap=True, weights_only=True)
+        missing, _ = model.load_state_dict(weights.get("model", weights), strict=False)
     except (RuntimeError, OSError, AttributeError, pickle.UnpicklingError) as problem:
-        said = str(problem).strip().splitlines()[:1]
-        raise InputError(f"{checkpoint} cannot be loaded: {' '.join(said)}", fix) from problem
+        reason = " ".join(str(problem).strip().splitlines()[:1])
+        raise InputError(f"{checkpoint} cannot be loaded: {reason}", fix) from problem
     lacking = [name for name in missing if name.endswith((".weight", ".bias"))]
     if lacking:
         raise InputError(f"{checkpoint} has no {lacking[0]} ({len(lacking)} tensors are missing)", fix)
 
 
 class TinyLlama(Llama):
-    sizes: ClassVar[Mapping[str, Any]] = {
-        "dim": 128,
-        "n_layers": 2,
-        "n_heads": 4,
-        "n_kv_heads": 2,
-        "hidden_dim": 256,
-        "vocab_size": 512,
-    }
+    sizes = _sizes(128, 2, 4, 2, 256, 512)
     bos, eos = 1, (2,)
 
     def __init__(self, *, prompt: int = 64, context: int = 128, **options: Any) -> None:
@@ -132,90 +125,46 @@ class TinyLlama(Llama):
 
 
 class SmolLM2(Llama):
-    sizes: ClassVar[Mapping[str, Any]] = {
-        "dim": 576,
-        "n_layers": 30,
-        "n_heads": 9,
-        "n_kv_heads": 3,
-        "hidden_dim": 1536,
-        "vocab_size": 49152,
-        "rope_theta": 1e5,
-    }
+    sizes = _sizes(576, 30, 9, 3, 1536, 49152, rope_theta=1e5)
     bos, eos = 0, (0,)
 
 
 class Llama32(Llama):
-    sizes: ClassVar[Mapping[str, Any]] = {
-        "dim": 2048,
-        "n_layers": 16,
-        "n_heads": 32,
-        "n_kv_heads": 8,
-        "hidden_dim": 8192,
-        "vocab_size": 128256,
-        "rope_theta": 5e5,
-        "use_scaled_rope": True,
-        "rope_scale_factor": 32,
-    }
+    rope: ClassVar = {"rope_theta": 5e5, "use_scaled_rope": True, "rope_scale_factor": 32}
+    sizes = _sizes(2048, 16, 32, 8, 8192, 128256, **rope)
     bos, eos = 128000, (128001, 128009)
 
 
-class Qwen25(Llama):
-    sizes: ClassVar[Mapping[str, Any]] = {
-        "dim": 1536,
-        "n_layers": 28,
-        "n_heads": 12,
-        "n_kv_heads": 2,
-        "hidden_dim": 8960,
-        "vocab_size": 151936,
-        "norm_eps": 1e-6,
-        "rope_theta": 1e6,
-        "use_hf_rope": True,
-        "attention_qkv_bias": True,
-    }
-    bos, eos = 151643, (151643, 151645)
+class Qwen(Llama):
+    """What all sizes of Qwen share."""
 
-
-class Qwen25Half(Qwen25):
-    sizes: ClassVar[Mapping[str, Any]] = {
-        **Qwen25.sizes,
-        "dim": 896,
-        "n_layers": 24,
-        "n_heads": 14,
-        "hidden_dim": 4864,
-    }
-
-
-class Qwen3(Llama):
-    sizes: ClassVar[Mapping[str, Any]] = {
-        "dim": 2048,
-        "n_layers": 28,
-        "n_heads": 16,
-        "n_kv_heads": 8,
+    vocabulary = 151936
+    usual: ClassVar[Mapping[str, Any]] = {"norm_eps": 1e-6, "rope_theta": 1e6, "use_hf_rope": True}
+    with_norm: ClassVar[Mapping[str, Any]] = {
+        **usual,
         "head_dim": 128,
-        "hidden_dim": 6144,
-        "vocab_size": 151936,
-        "norm_eps": 1e-6,
-        "rope_theta": 1e6,
-        "use_hf_rope": True,
         "use_qk_norm": True,
         "qk_norm_before_rope": True,
     }
     bos, eos = 151643, (151643, 151645)
 
 
-class Qwen3Half(Qwen3):
-    sizes: ClassVar[Mapping[str, Any]] = {**Qwen3.sizes, "dim": 1024, "hidden_dim": 3072}
+class Qwen25(Qwen):
+    sizes = _sizes(1536, 28, 12, 2, 8960, Qwen.vocabulary, **Qwen.usual, attention_qkv_bias=True)
+
+
+class Qwen25Half(Qwen):
+    sizes = _sizes(896, 24, 14, 2, 4864, Qwen.vocabulary, **Qwen.usual, attention_qkv_bias=True)
+
+
+class Qwen3(Qwen):
+    sizes = _sizes(2048, 28, 16, 8, 6144, Qwen.vocabulary, **Qwen.with_norm)
+
+
+class Qwen3Half(Qwen):
+    sizes = _sizes(1024, 28, 16, 8, 3072, Qwen.vocabulary, **Qwen.with_norm)
 
 
 class Phi4Mini(Llama):
-    sizes: ClassVar[Mapping[str, Any]] = {
-        "dim": 3072,
-        "n_layers": 32,
-        "n_heads": 24,
-        "n_kv_heads": 8,
-        "hidden_dim": 8192,
-        "vocab_size": 200064,
-        "use_hf_rope": True,
-        "partial_rotary_factor": 0.75,
-    }
+    sizes = _sizes(3072, 32, 24, 8, 8192, 200064, use_hf_rope=True, partial_rotary_factor=0.75)
     bos, eos = 199999, (199999, 200020)

@@ -11,7 +11,7 @@ from torch import Tensor, nn
 from model_profiling.models.base import EagerModelBase
 
 
-class Block(NamedTuple):
+class BottleneckSizes(NamedTuple):
     """One row of the paper's table: a bottleneck."""
 
     kernel: int
@@ -26,17 +26,17 @@ STEM_WIDTH = 16
 HEAD_WIDTH = 576
 CLASSIFIER_WIDTH = 1024
 BLOCKS = (
-    Block(3, 16, 16, True, False, 2),
-    Block(3, 72, 24, False, False, 2),
-    Block(3, 88, 24, False, False, 1),
-    Block(5, 96, 40, True, True, 2),
-    Block(5, 240, 40, True, True, 1),
-    Block(5, 240, 40, True, True, 1),
-    Block(5, 120, 48, True, True, 1),
-    Block(5, 144, 48, True, True, 1),
-    Block(5, 288, 96, True, True, 2),
-    Block(5, 576, 96, True, True, 1),
-    Block(5, 576, 96, True, True, 1),
+    BottleneckSizes(3, 16, 16, True, False, 2),
+    BottleneckSizes(3, 72, 24, False, False, 2),
+    BottleneckSizes(3, 88, 24, False, False, 1),
+    BottleneckSizes(5, 96, 40, True, True, 2),
+    BottleneckSizes(5, 240, 40, True, True, 1),
+    BottleneckSizes(5, 240, 40, True, True, 1),
+    BottleneckSizes(5, 120, 48, True, True, 1),
+    BottleneckSizes(5, 144, 48, True, True, 1),
+    BottleneckSizes(5, 288, 96, True, True, 2),
+    BottleneckSizes(5, 576, 96, True, True, 1),
+    BottleneckSizes(5, 576, 96, True, True, 1),
 )
 
 
@@ -92,7 +92,7 @@ class SqueezeExcite(nn.Module):
 class Bottleneck(nn.Module):
     """Expand, filter each channel, gate, project; with a shortcut if the shape stays the same."""
 
-    def __init__(self, inside: int, block: Block) -> None:
+    def __init__(self, inside: int, block: BottleneckSizes) -> None:
         super().__init__()
         activation = nn.Hardswish if block.hard_swish else nn.ReLU
         wide, stride = block.expanded, block.stride

@@ -193,8 +193,7 @@ _SNIPPET = "window.vegaEmbed = vegaEmbed;"
 
 
 def vega_script() -> str:
-    """Return the script, from the cache or newly built. It runs in the browser of whoever opens a page, so
-    the cached copy counts only if it is unchanged."""
+    """Return the script, from the cache or newly built."""
     home = cache_root() / "vega" / f"{version('vl-convert-python')}-{VEGA_LITE}"
     try:
         kept = cached(home, _make, "the script that draws charts", fetch=True) / _FILE

@@ -105,7 +105,7 @@ def _times(series: SeriesAnalysis, node_of: Callable[[Operator], Node]) -> Value
     for operator in series.operators:
         if operator.source.node_index >= 0:
             spent[node_of(operator)] = spent.get(node_of(operator), 0.0) + operator.typical_ms
-    return {node: _value(_ms(ms)) for node, ms in spent.items()}
+    return {node: _value(round(ms, 6)) for node, ms in spent.items()}
 
 
 def _saved(pair: PairReport, node_of: Callable[[Operator], Node]) -> Values:
@@ -117,7 +117,7 @@ def _saved(pair: PairReport, node_of: Callable[[Operator], Node]) -> Values:
     for node, pairs in saved.items():
         largest = max(pairs, key=lambda found: max(found.baseline_ms, found.candidate_ms))
         colour = _VERDICTS.get(largest.speedup.verdict, _UNSURE) if largest.speedup else _UNSURE
-        values[node] = _value(_ms(-sum(found.delta_ms for found in pairs)), colour)
+        values[node] = _value(round(-sum(found.delta_ms for found in pairs), 6), colour)
     return values
 
 
@@ -145,7 +145,3 @@ def _node_data(name: str, values: Values, gradient: Sequence[Json] = ()) -> Json
 def _value(value: float | str, colour: str = "") -> Json:
     """A number or a word on a node, and its colour if the number does not decide it."""
     return {"value": value, **({"bgColor": colour} if colour else {})}
-
-
-def _ms(value: float) -> float:
-    return round(value, 6)

@@ -24,7 +24,7 @@ from model_profiling.report.tools import no_dumps, write_json
 from model_profiling.runs import Times
 
 FILE = "trace.json"
-_MOST_SLICES = 200_000
+_MOST_SLICES = 20_000
 """A larger trace is slow to make and to view; then only some runs are chosen, and the trace says how many."""
 _STEP_NS = 1000
 """Width of a slice where only the order is shown."""
@@ -47,13 +47,6 @@ def write(data: ReportData, folder: Path) -> tuple[Path, ...]:
     return (folder / FILE,)
 
 
-def times_note(times: Times) -> str:
-    """What the widths of slices mean, for a process's name; empty if they are what one expects."""
-    if times is Times.UNKNOWN:
-        return "times as recorded on an unknown machine"
-    return "" if times.are_shown else f"times are {times.value}: order only, widths mean nothing"
-
-
 def arguments(operator: Operator) -> Json:
     row = OperatorRow(operator, 0.0, 0.0)
     facts = {fact.name.replace("_", " "): fact.cell(row) for fact in OPERATOR_FACTS if not fact.timed}
@@ -67,24 +60,16 @@ def _clock_zeros(data: ReportData, series: Sequence[SeriesAnalysis]) -> tuple[Ma
     origins = clock_origins(data.run, series)
     one_clock = bool(dumps) and all(dump.path in origins for dump in dumps)
     zeros = {dump.path: origins[dump.path] if one_clock else 0 for dump in dumps}
-    start = min(
-        (
-            zeros[dump.path] + int(group.start_ns[:, -1].min())
-            for dump in dumps
-            for group in dump.attribution.groups
-        ),
-        default=0,
-    )
+    groups = [(zeros[dump.path], group) for dump in dumps for group in dump.attribution.groups]
+    start = min((zero + int(group.start_ns[:, -1].min()) for zero, group in groups), default=0)
     return {path: zero - start for path, zero in zeros.items()}, one_clock
 
 
 def _about(data: ReportData, one_clock: bool, share: float) -> Json:
     manifest = data.run.manifest
-    clock = (
-        "the machine's monotonic clock: runs stand when they were made, programs alternate in turns"
-        if one_clock
-        else "each process counts from its own start: runs of different processes did not overlap"
-    )
+    clock = "each process counts from its own start"
+    if one_clock:
+        clock = "the machine's monotonic clock: runs stand when they were made, programs alternate in turns"
     return {
         "title": data.title,
         "model": data.model,
@@ -103,8 +88,11 @@ def _process(
     most = max(1, int(series.runs * share))
     runs = f"{most} of {plural(series.runs, 'run')}" if most < series.runs else plural(series.runs, "run")
     threads = plural(series.series.threads, "thread") if series.series.threads else ""
+    widths = f"times are {series.times.value}: order only, widths mean nothing"
+    if series.times.are_shown:
+        widths = "times as recorded on an unknown machine" if series.times is Times.UNKNOWN else ""
     # Viewers show the process number after the name: brackets keep the two apart.
-    details = "; ".join(text for text in (threads, times_note(series.times)) if text)
+    details = "; ".join(filter(None, (threads, widths)))
     name = f"{series.series.experiment} ({details})" if details else series.series.experiment
     yield _named("process_name", process, 0, {"name": name})
     yield _named("process_labels", process, 0, {"labels": runs})

@@ -13,27 +13,17 @@ from pathlib import Path
 from model_profiling.core import process
 from model_profiling.core.errors import InputError, SetupError
 from model_profiling.core.formatting import printable
-from model_profiling.runner import apt
-from model_profiling.runner.apt import this_distribution, unpack_closure
-from model_profiling.runner.build import RunnerBuild, build_runner, sdk_at
-from model_profiling.runner.cache import cache_root, cached
-from model_profiling.runner.compilers import Compiler
-from model_profiling.runner.machine import Gauge, MachineFacts, PlatformName, TargetChoice
-from model_profiling.runner.source_build.toolchain import ANDROID_TARGET, Ndk, find_ndk
+from model_profiling.runner.apt import this_distribution
+from model_profiling.runner.machine import MachineFacts, PlatformName, TargetChoice
 from model_profiling.targets import state
+from model_profiling.targets.facts import Machine
 from model_profiling.targets.power_mode import PowerSettings
-from model_profiling.targets.remote.facts import OPENED, Bundle, Machine, ask_machine, gather
-from model_profiling.targets.remote.target import RemoteTarget
+from model_profiling.targets.remote.folder import Removed
+from model_profiling.targets.remote.target import RemoteTarget, ask_machine
 
 # The first with a separate exit status, standard error and end of input, and with device names.
 _OLDEST = 28
 _ANSWER_S = 30.0
-_SCRIPT = """\
-#!/bin/sh
-home=${0%/*}
-LD_LIBRARY_PATH="$home/lib${LD_LIBRARY_PATH:+:$LD_LIBRARY_PATH}" \\
-  exec "$home/unpacked/usr/lib/android-sdk/platform-tools/adb" "$@"
-"""
 _STATES = {
     "unauthorized": ("has not allowed debugging from here", "unlock its screen and allow USB debugging"),
     "authorizing": ("is still deciding whether to allow debugging", "look at its screen, then try again"),
@@ -69,73 +59,34 @@ class Adb:
         return {serial.strip(): state.strip() for serial, _, state in lines}
 
 
-def find_adb(*, fetch: bool = True) -> Adb:
-    """Return the first adb that is new enough: PATH, Android SDK, cache, distribution."""
+def find_adb() -> Adb:
+    """Return the first adb that is new enough, from PATH or the Android SDK."""
     cure = this_distribution().fix("adb")
-    refused = []
-    for candidate in _installed():
-        try:
-            return _checked(candidate, cure)
-        except SetupError as problem:
-            refused.append(problem.problem)
-    try:
-        return _checked(_fetched(cure, fetch=fetch), cure)
-    except SetupError as problem:
-        why = refused[0] if refused else "no adb is installed"
-        if not fetch:
-            raise SetupError(
-                why, f"the first run on a phone fetches one where it can, or {cure}"
-            ) from problem
-        raise SetupError(f"{why}, and none could be fetched ({problem.problem})", cure) from problem
-
-
-def _installed() -> list[Path]:
     sdks = [os.environ[name] for name in ("ANDROID_HOME", "ANDROID_SDK_ROOT") if os.environ.get(name)]
-    installed = shutil.which("adb")
-    found = [Path(installed)] if installed else []
-    return [*found, *(path for sdk in sdks if (path := Path(sdk, "platform-tools", "adb")).is_file())]
-
-
-def _checked(path: Path, cure: str) -> Adb:
-    said = process.run([path, "version"], timeout=_ANSWER_S)
-    version = re.search(r"(?m)^Version (\d+)[\d.]*", said.stdout)
-    if not said.ok or version is None:
-        raise SetupError(f"{path} is not a working adb", cure)
-    if int(version[1]) < _OLDEST:
-        raise SetupError(f"{path} is {version[0]}, {_OLDEST} or newer is needed", cure)
-    return Adb(path, version[0].removeprefix("Version "))
-
-
-def _fetched(cure: str, *, fetch: bool) -> Path:
-    archive = apt.own_archive(cure)
-
-    def make(into: Path) -> None:
-        with apt.packages_of(archive, cure) as packages:
-            unpack_closure(packages, ["adb"], into / "unpacked", into / "lib")
-        script = into / "adb"
-        script.write_text(_SCRIPT, encoding="utf-8")
-        script.chmod(0o755)
-
-    name = f"{archive.origin.lower()}-{archive.suite}-{apt.native_architecture()}"
-    return (
-        cached(cache_root() / "adb" / name, make, f"adb from {archive.origin}'s packages", fetch=fetch)
-        / "adb"
-    )
+    installed = [shutil.which("adb"), *(shutil.which("adb", path=f"{sdk}/platform-tools") for sdk in sdks)]
+    refused = []
+    for path in filter(None, installed):
+        answer = process.run([path, "version"], timeout=_ANSWER_S)
+        version = re.search(r"(?m)^Version (\d+)[\d.]*", answer.stdout)
+        if answer.ok and version and int(version[1]) >= _OLDEST:
+            return Adb(Path(path), version[0].removeprefix("Version "))
+        known = f"is {version[0]}, {_OLDEST} or newer is needed" if version else "is not a working adb"
+        refused.append(f"{path} {known}")
+    raise SetupError(refused[0] if refused else "no adb is installed", cure)
 
 
 class AdbLink:
     """The device with this serial or address, or else the only one there is."""
 
-    def __init__(self, serial: str | None = None, address: str | None = None, *, fetch: bool = True) -> None:
+    def __init__(self, serial: str | None = None, address: str | None = None) -> None:
         self._named = serial or address or os.environ.get("ANDROID_SERIAL") or None
         self._serial: str | None = self._named
-        self._fetch = fetch
         self._adb: Adb | None = None
 
     @property
     def adb(self) -> Adb:
         if self._adb is None:
-            self._adb = find_adb(fetch=self._fetch)
+            self._adb = find_adb()
         return self._adb
 
     @property
@@ -220,35 +171,6 @@ def _seen(devices: dict[str, str]) -> str:
     return f"choose from {', '.join(f'android:{serial}' for serial in devices)}"
 
 
-# The kit's runner for Android's own C library, compiled with the NDK. ExecuTorch's wheels hold libraries for
-# glibc only, so this needs an ExecuTorch that the user built for Android as shared libraries, laid out like
-# the wheel. Without one, the runner brings glibc along (`make_bundle`). A runner built this way cannot count
-# kernels, and its result says so: Android's C library hides the slots that calls go through.
-
-SDK = "SME2PROF_ANDROID_EXECUTORCH"
-_OF_ANDROID = frozenset(
-    ("libc.so", "libm.so", "libdl.so", "liblog.so", "libandroid.so", "libz.so", "ld-android.so")
-)
-
-
-def make_ndk_bundle() -> Bundle:
-    ndk = find_ndk()
-    build = build_with_ndk(ndk, Path(os.environ[SDK]).expanduser())
-    libraries = sorted(ndk.root.glob("toolchains/llvm/prebuilt/*/sysroot/usr/lib/aarch64-linux-android"))
-    folders = [build.library_path, *libraries]
-    return Bundle(build, gather(build.path, folders, opened=OPENED, not_sent=_OF_ANDROID))
-
-
-def build_with_ndk(ndk: Ndk, executorch: Path) -> RunnerBuild:
-    try:
-        sdk = replace(sdk_at(executorch, "aarch64"), system="android")
-    except SetupError as problem:
-        raise SetupError(problem.problem, f"correct {SDK} or unset it") from problem
-    identity = f"{ndk.compiler.family} {ndk.compiler.version} of NDK r{ndk.revision}"
-    compiler = Compiler((str(ndk.compiler.cxx), f"--target={ANDROID_TARGET}"), identity, "the Android NDK")
-    return build_runner(sdk, compiler)
-
-
 class AndroidTarget(RemoteTarget):
     """`android`, `android:SERIAL` or `android:HOST:PORT`."""
 
@@ -264,12 +186,11 @@ class AndroidTarget(RemoteTarget):
         serial = self._link.serial
         return replace(self._choice, serial=None if self._choice.remote else serial)
 
-    def connect(self) -> Machine:
-        machine = super().connect()
+    @property
+    def _settings(self) -> PowerSettings:
         if self._power is None:
-            self._power = PowerSettings(self.shell, self.name, self._own_names(machine)[0])
-            self._power.finish_earlier()
-        return machine
+            self._power = PowerSettings(self.shell, self.name, self._own_names(self.connect())[0])
+        return self._power
 
     def facts(self) -> MachineFacts:
         facts = super().facts()
@@ -277,31 +198,34 @@ class AndroidTarget(RemoteTarget):
         temperature, on_battery = state.temperature(device), state.on_battery(device)
         return replace(facts, device=device, temperature_c=temperature, on_battery=on_battery)
 
-    def gauge(self) -> Gauge | str:
-        self._machine = self._ask()
-        return state.gauge_of(self._machine.texts)
-
     def _own_names(self, machine: Machine) -> tuple[str, ...]:
         return (state.device_id(machine.texts) or self._link.serial,)
 
     @contextmanager
     def held_ready(self) -> Iterator[None]:
         """Hold the phone alone, in the requested power mode."""
-        self.connect()
-        if self._power is None:
-            raise AssertionError("connect() makes it")
-
-        with super().held_ready(), self._power.held(self._choice.power_mode, self.shell.repeat):
+        with self._noted(), super().held_ready(), self._settings.held(self._choice.power_mode):
             yield
 
+    def clean(self) -> Removed:
+        with self._noted(), self._lock.held():
+            self._settings.finish_earlier()
+            return self.folder.clean()
+
     def take_notes(self) -> tuple[str, ...]:
-        said = tuple(self._power.notes) if self._power else ()
+        notes = tuple(self._power.notes) if self._power else ()
         if self._power:
             self._power.notes.clear()
-        return said
+        return notes
 
-    def _make_bundle(self) -> Bundle:
-        return make_ndk_bundle() if os.environ.get(SDK) else super()._make_bundle()
+    @contextmanager
+    def _noted(self) -> Iterator[None]:
+        """Let the notes about settings travel with an exception that ends the work."""
+        try:
+            yield
+        except BaseException as problem:
+            problem.__dict__.setdefault("__notes__", []).extend(self.take_notes())  # as add_note of 3.11 does
+            raise
 
     def _ask(self) -> Machine:
         return ask_machine(self.shell, state.FILES, state.COMMANDS)

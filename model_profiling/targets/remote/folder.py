@@ -17,6 +17,7 @@ from model_profiling.core.formatting import plural, size
 from model_profiling.core.process import Completed
 from model_profiling.runner.elf import AARCH64, read_elf
 from model_profiling.targets.collect import MOST_BYTES, MOST_FILES, ExpectedFile
+from model_profiling.targets.execution import Transport
 from model_profiling.targets.remote import scripts
 from model_profiling.targets.remote.shell import LinkLost, Shell, last_line, meaning_of
 
@@ -52,7 +53,7 @@ class Removed:
 
 
 @dataclass(slots=True)
-class RemoteFolder:
+class RemoteFolder(Transport):
     """The kit's own folder in `base` on the machine behind `shell`; the transport of its jobs. `loader`
     starts a program there that is linked to the kit's C library; `cores` is the number of CPUs, if known."""
 
@@ -65,8 +66,6 @@ class RemoteFolder:
     _contents: dict[tuple[Path, int, int], Content] = field(default_factory=dict)
     _seen: set[str] = field(default_factory=set)
     _seen_at: int = 0
-    _left_behind: set[str] = field(default_factory=set)
-    _boot: str = ""
 
     @property
     def path(self) -> str:
@@ -74,11 +73,11 @@ class RemoteFolder:
 
     def open(self) -> None:
         """Make the folder, or raise an error that says why not."""
-        self._boot = self._done(scripts.make_home(self.path)).stdout.strip()
+        self._done(scripts.make_home(self.path))
 
     def _done(self, script: str, timeout: float = 60.0) -> Completed:
-        """Return the answer of a script that must succeed; repeat it if the machine is lost."""
-        answer = self.shell.repeat(lambda: self.shell.script(script, timeout=timeout))
+        """Return the answer of a script that must succeed."""
+        answer = self.shell.script(script, timeout=timeout)
         if not answer.ok:
             raise self._refusal(answer)
         return answer
@@ -126,38 +125,21 @@ class RemoteFolder:
         return (*(self.loader if linux else ()), self.put(file, executable=True))
 
     def _send(self, file: Path, path: str, executable: bool) -> None:
-        content = self._content(file)
-        parts: list[str] = []  # one per attempt: an earlier one may still be writing
-
-        def send() -> Completed:
-            parts.append(f"{path.rpartition('/')[0]}/.{secrets.token_hex(6)}.part")
-            script = scripts.receive(path, parts, content.size, content.sha256, executable=executable)
-            answer = self.shell.script(script, timeout=_COPY_S, stdin=file)
-            if answer.stdout.startswith(scripts.DAMAGED):
-                raise LinkLost(f"{file.name} arrived damaged on {self.shell.title}", "check the connection")
-            return answer
-
-        answer = self.shell.repeat(send)
+        content, part = self._content(file), f"{path.rpartition('/')[0]}/.{secrets.token_hex(6)}.part"
+        script = scripts.receive(path, part, content.size, content.sha256, executable=executable)
+        answer = self.shell.script(script, timeout=_COPY_S, stdin=file)
+        if answer.stdout.startswith(scripts.DAMAGED):
+            raise LinkLost(f"{file.name} arrived damaged on {self.shell.title}", "check the connection")
         if not answer.ok:
             raise self._refusal(answer)
         self.sent.append(path)
 
     def make_folder(self, into: Path | None = None) -> str:
-        """Make an empty folder for the files of one job; raise LinkLost if the machine was restarted."""
+        """Make an empty folder for the files of one job; raise LinkLost if the kit's folder is gone."""
         del into
         self._look_again()
-        for folder in list(self._left_behind):
-            self.remove(folder)
-
-        def make() -> tuple[str, Completed]:
-            # A new name each time: the folder may have been made, and only the answer lost.
-            folder = f"{self.path}/jobs/{secrets.token_hex(8)}"
-            return folder, self.shell.script(scripts.make_folder(folder))
-
-        folder, answer = self.shell.repeat(make)
-        if answer.stdout.strip() != self._boot:
-            self._left_behind.add(folder)
-            raise LinkLost(f"{self.shell.title} was restarted", "keep it switched on")
+        folder = f"{self.path}/jobs/{secrets.token_hex(8)}"
+        answer = self.shell.script(f"umask 077; mkdir {scripts.quoted(folder)}")
         if "No such file" in answer.stderr:
             raise LinkLost(f"{self.path} on {self.shell.title} is gone", "make sure that nobody removes it")
         if not answer.ok:
@@ -189,8 +171,7 @@ class RemoteFolder:
 
     def fetch(self, folder: str, wanted: Sequence[ExpectedFile], into: Path) -> None:
         """Bring the `wanted` files of `folder` to `into`, each whole or not at all."""
-        script = scripts.list_files(folder, wanted)
-        listed = self.shell.repeat(lambda: self.shell.script(script, timeout=_COPY_S))
+        listed = self.shell.script(scripts.list_files(folder, wanted), timeout=_COPY_S)
         if not listed.ok:
             raise LinkLost(f"what the job left on {self.shell.title} is gone", "run it again")
         offered = [self._offered(line, wanted) for line in filter(None, listed.stdout.split("\n"))]
@@ -217,27 +198,19 @@ class RemoteFolder:
         )
 
     def _fetch_one(self, path: str, to: Path, content: Content) -> None:
-        def fetch() -> Completed:
-            with files.replacing(to) as part:
-                with part.open("wb") as stream:
-                    script = f"cat {scripts.quoted(path)}"
-                    answer = self.shell.script(script, timeout=_COPY_S, into=stream, most=content.size)
-                if not answer.ok:
-                    raise self._refusal(answer)
-                if Content(part.stat().st_size, files.sha256(part)) != content:
-                    raise LinkLost(
-                        f"{to.name} arrived damaged from {self.shell.title}", "check the connection"
-                    )
-                return answer
-
-        self.shell.repeat(fetch)
+        with files.replacing(to) as part:
+            with part.open("wb") as stream:
+                script = f"cat {scripts.quoted(path)}"
+                answer = self.shell.script(script, timeout=_COPY_S, into=stream, most=content.size)
+            if not answer.ok:
+                raise self._refusal(answer)
+            if Content(part.stat().st_size, files.sha256(part)) != content:
+                raise LinkLost(f"{to.name} arrived damaged from {self.shell.title}", "check the connection")
 
     def remove(self, folder: str) -> None:
-        """End what is left of a job and remove its folder; if the machine is away, do it later."""
-        self._left_behind.add(folder)
+        """End what is left of a job and remove its folder; if the machine is away, a later run does it."""
         with contextlib.suppress(ProfilingError):
             self.shell.script(scripts.remove_job(folder), timeout=30)
-            self._left_behind.discard(folder)
 
     def clean(self) -> Removed:
         listed = self._done(scripts.inventory(self.path), _COPY_S)

@@ -14,9 +14,6 @@ from model_profiling.targets.collect import ExpectedFile
 
 quoted = shlex.quote
 
-# Prints nothing where the kernel has no such file.
-_BOOT = "{ cat /proc/sys/kernel/random/boot_id 2>/dev/null || true; }"
-
 MARKER = ".sme2prof"
 """The file that marks a folder as the kit's own, so that nothing else is ever removed."""
 
@@ -45,13 +42,8 @@ def make_home(home: str) -> str:
         'if mkdir "$h"; then (set -C; echo \'made by sme2prof, safe to remove\' >"$m") || exit; '
         f"else sleep 1; ours || exit; fi; fi; "
         'mkdir -p "$h/jobs" && { find "$h/jobs" -mindepth 1 -maxdepth 1 -mtime +0 -exec rm -rf {} +; '
-        'find "$h" -name "*.part" -mtime +0 -exec rm -f {} +; } 2>/dev/null; [ -d "$h/jobs" ] && ' + _BOOT
+        'find "$h" -name "*.part" -mtime +0 -exec rm -f {} +; } 2>/dev/null; [ -d "$h/jobs" ]'
     )
-
-
-def make_folder(folder: str) -> str:
-    """Print the boot id, and make the folder, but not its parent."""
-    return f"umask 077; {_BOOT}; mkdir {quoted(folder)}"
 
 
 def state_of(paths: Sequence[str]) -> str:
@@ -61,16 +53,13 @@ def state_of(paths: Sequence[str]) -> str:
     return f'for f in {words}; do if [ -f "$f" ]; then {said}; else echo absent; fi; done'
 
 
-def receive(path: str, parts: Sequence[str], size: int, sha256: str, *, executable: bool) -> str:
-    """Receive a file from standard input; it gets its name only when every byte has arrived. `parts` are the
-    temporary names of all attempts, this one last: no partial file stays, whether the connection ends (which
-    is the end of input) or the machine restarts."""
-    *earlier, part = parts
-    remove = "".join(f"rm -f {quoted(old)}; " for old in earlier)
+def receive(path: str, part: str, size: int, sha256: str, *, executable: bool) -> str:
+    """Receive a file from standard input; until every byte has arrived it is called `part`, which does not
+    stay if the connection ends (which is the end of input)."""
     folder = path.rpartition("/")[0]
     mode = "700" if executable else "600"
     return (
-        f"trap '' HUP PIPE; umask 077; p={quoted(part)}; d=; {remove}"
+        f"trap '' HUP PIPE; umask 077; p={quoted(part)}; d=; "
         f'mkdir -p {quoted(folder)} && cat >"$p" && {_facts("$p")} && '
         f'if [ "$1 $2" = "{size} {sha256}" ]; then chmod {mode} "$p" && mv -f "$p" {quoted(path)}; '
         f'else d="{DAMAGED}: $1 $2"; false; fi; s=$?; rm -f "$p"; echo "$d"; exit $s'
@@ -163,10 +152,6 @@ def machine_facts(files: Mapping[str, str], commands: Mapping[str, str]) -> str:
     read = "; ".join(read_all(name, pattern) for name, pattern in files.items())
     asked = "; ".join(f'echo "@@ {name} -"; {command} 2>/dev/null' for name, command in commands.items())
     return f"{{ {read}; {asked}; }} 2>/dev/null; true"
-
-
-def features(loader: Sequence[str]) -> str:
-    return shlex.join([*loader, "--features-only"])
 
 
 def inventory(home: str) -> str:

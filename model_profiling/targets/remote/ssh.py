@@ -6,20 +6,14 @@ from __future__ import annotations
 import contextlib
 import os
 import re
-import selectors
 import shlex
-import shutil
-import subprocess
 import tempfile
-import threading
-import weakref
 from pathlib import Path
 
 from model_profiling.core.errors import InputError, SetupError
-from model_profiling.core.process import BoundedOutput, Child, end, start
 from model_profiling.runner.machine import TargetChoice
-from model_profiling.targets.remote.facts import Machine
-from model_profiling.targets.remote.shell import last_line, meaning_of
+from model_profiling.targets.facts import Machine
+from model_profiling.targets.remote.shell import call, last_line, meaning_of
 from model_profiling.targets.remote.target import RemoteTarget
 
 # An option of ssh, or a command of its config, must not pass for a host.
@@ -35,6 +29,8 @@ _OPTIONS = (
     "PermitLocalCommand=no",
     "RemoteCommand=none",
     "EscapeChar=none",
+    "ControlMaster=auto",
+    "ControlPersist=60",
 )
 _CONNECT_S = 60.0
 _COMPLAINTS = (
@@ -69,18 +65,15 @@ _COMPLAINTS = (
 
 
 class SshLink:
-    """One connection for every command; `ssh` is the client, with the user's options if any. The first client
-    holds the connection open as long as this process lives: it reads from our pipe, and when that ends, so
-    does everything behind it."""
+    """One connection for every command; `ssh` is the client, with the user's options if any. OpenSSH itself
+    keeps the connection open between commands, and closes it a minute after the last one."""
 
     def __init__(self, host: str, ssh: str | None = None) -> None:
         if not _HOST.fullmatch(host):
             raise InputError(f"{host!r} is not a host name for ssh", "write ssh:HOST or ssh:USER@HOST")
         self.host = host
         self._ssh = tuple(shlex.split(ssh or os.environ.get("SME2PROF_SSH", ""))) or ("ssh",)
-        self._connection: Child | None = None
-        self._folder: Path | None = None
-        self._end: weakref.finalize[..., SshLink] | None = None
+        self._socket = tempfile.TemporaryDirectory(prefix="sme2prof-", ignore_cleanup_errors=True)
 
     @property
     def title(self) -> str:
@@ -91,86 +84,35 @@ class SshLink:
         return (*self._ssh, self.host)
 
     def command(self, script: str) -> tuple[str, ...]:
-        return (*self._words(), "-o", "ControlMaster=no", *self._there(script))
+        # The login shell may be any; `sh` is the same everywhere.
+        return (*self._words(), "--", self.host, f"exec sh -c {shlex.quote(script)}")
 
     def connect(self) -> None:
-        if self._connection is not None and self._connection.poll() is None:
-            return
-        self.close()
-        self._folder = Path(tempfile.mkdtemp(prefix="sme2prof-"))
-        script = "echo ready; exec cat >/dev/null"
-        holding = (*self._words(), "-M", "-o", "ControlPersist=no", *self._there(script))
         try:
-            child = start(holding, fed=True)
+            ended = call(self.command("echo ready"), timeout=_CONNECT_S)
         except SetupError as problem:
-            shutil.rmtree(self._folder, ignore_errors=True)
-            raise SetupError(
-                problem.problem, "install OpenSSH's client, or correct SME2PROF_SSH"
-            ) from problem
-        complaints = BoundedOutput()
-        listening = threading.Thread(target=_listen, args=(child, complaints), daemon=True)
-        listening.start()
-        self._connection = child
-        self._end = weakref.finalize(self, _end, child, self._folder)
-        if not _says_ready(child):
-            self.close()
-            listening.join(timeout=2)
-            said = complaints.text()
-            raise self.complaint(said) or SetupError(
-                f"{self.host} cannot be reached: {last_line(said) or 'it did not answer in time'}",
-                f"make this work without a password: {shlex.join(self.shown)} true",
-            )
+            cure = "install OpenSSH's client, or correct SME2PROF_SSH"
+            raise SetupError(problem.problem, cure) from problem
+        if b"ready\n" in ended.stdout:  # a login script may write before it
+            return
+        said = ended.stderr.decode("utf-8", "replace")
+        raise self.complaint(said) or SetupError(
+            f"{self.host} cannot be reached: {last_line(said) or 'it did not answer in time'}",
+            f"make this work without a password: {shlex.join(self.shown)} true",
+        )
 
     def complaint(self, said: str) -> SetupError | None:
-        known = meaning_of(said, _COMPLAINTS, host=self.host, ssh=shlex.join(self._ssh))
-        return SetupError(*known) if known else None
+        meaning = meaning_of(said, _COMPLAINTS, host=self.host, ssh=shlex.join(self._ssh))
+        return SetupError(*meaning) if meaning else None
 
     def close(self) -> None:
-        if self._end is not None:
-            self._end()
-        self._connection = self._end = None
-
-    def _there(self, script: str) -> tuple[str, ...]:
-        # The login shell may be any; `sh` is the same everywhere.
-        return ("--", self.host, f"exec sh -c {shlex.quote(script)}")
+        if any(Path(self._socket.name).iterdir()):
+            with contextlib.suppress(SetupError):
+                call((*self._words(), "-O", "exit", self.host), timeout=_CONNECT_S)
 
     def _words(self) -> tuple[str, ...]:
         options = [word for option in _OPTIONS for word in ("-o", option)]
-        shared = ("-S", str(self._folder / "s")) if self._folder else ("-S", "none")
-        return (*self._ssh, "-T", *options, *shared)
-
-
-def _listen(child: Child, complaints: BoundedOutput) -> None:
-    """Keep the beginning and the end of what the client complains of: the other machine writes there too."""
-    assert child.stderr is not None
-    with child.stderr as pipe:
-        while block := os.read(pipe.fileno(), 1 << 16):
-            complaints.add(block)
-
-
-def _says_ready(child: Child) -> bool:
-    """Whether the other side answers in time; output of a login script before that is ignored."""
-    assert child.stdout is not None
-    said = b""
-    with selectors.DefaultSelector() as ready:
-        ready.register(child.stdout, selectors.EVENT_READ)
-        while b"ready\n" not in said and len(said) < 1 << 20 and ready.select(timeout=_CONNECT_S):
-            block = os.read(child.stdout.fileno(), 4096)
-            if not block:
-                return False
-            said += block
-    return b"ready\n" in said
-
-
-def _end(child: Child, folder: Path) -> None:
-    for pipe in (child.stdin, child.stdout):
-        if pipe is not None:
-            with contextlib.suppress(OSError):
-                pipe.close()
-    with contextlib.suppress(subprocess.TimeoutExpired):
-        child.wait(timeout=2)
-    end(child, with_all=False)
-    shutil.rmtree(folder, ignore_errors=True)
+        return (*self._ssh, "-T", *options, "-S", f"{self._socket.name}/s")
 
 
 class SshTarget(RemoteTarget):

@@ -4,35 +4,120 @@ that loses the machine is repeated when it is back."""
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+import shlex
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from model_profiling.core.errors import SetupError
-from model_profiling.runner.build import RunnerBuild
-from model_profiling.runner.features import this_platform
+from model_profiling.runner.build import RunnerBuild, build_runner
+from model_profiling.runner.elf import AARCH64, read_elf
+from model_profiling.runner.features import AARCH64_LINUX, this_platform
 from model_profiling.runner.machine import MachineFacts, PlatformName, TargetChoice, place_of
 from model_profiling.runner.result import RunnerReport, read_report
-from model_profiling.targets.execution import Route, RunnerTarget
+from model_profiling.targets.emulated import build_cross_runner, library_folders
+from model_profiling.targets.execution import Route, Target
+from model_profiling.targets.facts import FILES, Machine
+from model_profiling.targets.job import Job, LockstepJob, LockstepOutcome, Outcome
 from model_profiling.targets.machine_lock import MachineLock
-from model_profiling.targets.protocol import Job, LockstepJob, LockstepOutcome, Outcome
 from model_profiling.targets.remote import scripts
-from model_profiling.targets.remote.facts import Bundle, Machine, ask_machine, make_bundle
-from model_profiling.targets.remote.folder import RemoteFolder, Removed, known_reason
+from model_profiling.targets.remote.folder import LOADER, RemoteFolder, Removed, known_reason
 from model_profiling.targets.remote.shell import Link, Shell, last_line
 
 _RUNNER_S = 120.0
+_COMMANDS = {
+    "machine": "uname -m",
+    "system": "uname -sr",
+    "home": 'echo "${XDG_CACHE_HOME:-$HOME/.cache}"',
+    "emulator": 'echo "$QEMU_CPU$QEMU_LD_PREFIX$(getprop ro.boot.qemu)$(getprop ro.kernel.qemu)"',
+    "product": "getprop ro.product.manufacturer; getprop ro.product.model; getprop ro.build.version.release",
+    "tools": "for t in setsid sha256sum taskset; do command -v $t >/dev/null || echo $t; done",
+}
 
 
-class RemoteTarget(RunnerTarget):
+def ask_machine(
+    shell: Shell, files: Mapping[str, str] | None = None, commands: Mapping[str, str] | None = None
+) -> Machine:
+    """Ask everything at once, with the additional files and commands of a kind of machine."""
+    question = scripts.machine_facts({**FILES, **(files or {})}, {**_COMMANDS, **(commands or {})})
+    answer = shell.script(question)
+    texts: dict[str, dict[str, str]] = {}
+    parts = re.split(r"(?m)^@@ (\w+) (\S+)\n?", answer.stdout)
+    for name, path, content in zip(parts[1::3], parts[2::3], parts[3::3], strict=True):
+        texts.setdefault(name, {})[path] = content
+    return Machine(texts)
+
+
+# What a runner brings to a machine that may have no C library, or an older one: the dynamic loader, the C and
+# C++ libraries and ExecuTorch's, from this machine or the emulated one. Started through that loader it uses
+# only the other machine's kernel, so a phone needs no NDK.
+
+_RUNNER = "sme2prof-runner"
+# The runner opens the library itself, after it has switched features off.
+_OPENED = (LOADER, "libexecutorch_backend_xnnpack.so")
+
+
+@dataclass(frozen=True, slots=True)
+class Bundle:
+    """A built runner and every file it needs, by its name there."""
+
+    build: RunnerBuild
+    files: dict[str, Path]
+
+    def loader(self, folder: str) -> tuple[str, ...]:
+        """Return what starts a program linked to the C library in `folder`."""
+        return (f"{folder}/{LOADER}", "--library-path", folder)
+
+    def runner(self, folder: str) -> tuple[str, ...]:
+        return (*self.loader(folder), f"{folder}/{_RUNNER}")
+
+
+def make_bundle() -> Bundle:
+    if this_platform() == AARCH64_LINUX:
+        build, root = build_runner(), Path("/")
+    else:
+        build, root = build_cross_runner()
+    return Bundle(build, gather(build.path, [build.library_path, *library_folders(root)]))
+
+
+def gather(program: Path, folders: Sequence[Path]) -> dict[str, Path]:
+    """Find `program`, all libraries it needs and those it opens in `folders`."""
+    found = {_RUNNER: program}
+    waiting = [*_OPENED, *_needs(program)]
+    while waiting:
+        name = waiting.pop()
+        if name in found:
+            continue
+        place = next((folder / name for folder in folders if _fits(folder / name)), None)
+        if place is None:
+            raise SetupError(
+                f"the runner needs {name} for aarch64, which is in none of {', '.join(map(str, folders))}",
+                "install it, or name a folder with an aarch64 C and C++ library in SME2PROF_SYSROOT",
+            )
+        found[name] = place.resolve()
+        waiting += _needs(place)
+    return found
+
+
+def _needs(path: Path) -> tuple[str, ...]:
+    facts = read_elf(path)
+    return facts.needed if facts else ()
+
+
+def _fits(path: Path) -> bool:
+    facts = read_elf(path) if path.is_file() else None
+    return facts is not None and facts.machine == AARCH64
+
+
+class RemoteTarget(Target):
     """The base of targets behind a shell. The machine is contacted only when needed."""
 
+    is_here = False
     platform: PlatformName = "linux"
 
     def __init__(self, choice: TargetChoice, link: Link) -> None:
         self.shell = Shell(link)
-        self.build: RunnerBuild | None = None
         self._choice = choice
         self._alone = False
         self._machine: Machine | None = None
@@ -108,10 +193,6 @@ class RemoteTarget(RunnerTarget):
             finally:
                 self._alone = False
 
-    def take_notes(self) -> tuple[str, ...]:
-        """Return nothing: no settings are changed."""
-        return ()
-
     def prepare(self) -> None:
         if self.build is not None or self._why_no_runner is not None:
             return
@@ -119,7 +200,7 @@ class RemoteTarget(RunnerTarget):
         if not self._alone:
             self._lock.check_free()  # sending the runner would disturb a measurement there
         try:
-            bundle = self._make_bundle()
+            bundle = make_bundle()
         except SetupError as problem:
             if this_platform().system == "linux":
                 raise
@@ -127,16 +208,14 @@ class RemoteTarget(RunnerTarget):
             self._why_no_runner = problem
             self.folder.open()
             return
-        self.folder.open()
-        self._report = self._ask_runner(bundle.runner(self.folder.put_together(bundle.files)))
+        self._report = self.shell.repeat(lambda: self._install(bundle))
         self._bundle, self.build = bundle, bundle.build
 
-    def _make_bundle(self) -> Bundle:
-        return make_bundle()
-
-    def _ask_runner(self, runner: tuple[str, ...]) -> RunnerReport:
-        """Return what the runner says there, or raise an error if it does not start."""
-        answer = self.shell.repeat(lambda: self.shell.script(scripts.features(runner), timeout=_RUNNER_S))
+    def _install(self, bundle: Bundle) -> RunnerReport:
+        """Send the runner; return what it says there, or raise an error if it does not start."""
+        self.folder.open()
+        runner = bundle.runner(self.folder.put_together(bundle.files))
+        answer = self.shell.script(shlex.join([*runner, "--features-only"]), timeout=_RUNNER_S)
         if answer.ok:
             return read_report(answer.stdout)
         # Some shells take a program for another CPU for a script, and end with that script's status.
@@ -149,10 +228,10 @@ class RemoteTarget(RunnerTarget):
         )
 
     def execute(self, job: Job, into: Path, stem: str) -> Outcome:
-        return self.shell.repeat(lambda: RunnerTarget.execute(self, job, into, stem))
+        return self.shell.repeat(lambda: Target.execute(self, job, into, stem))
 
     def execute_lockstep(self, job: LockstepJob, into: Path, stem: str) -> LockstepOutcome:
-        return self.shell.repeat(lambda: RunnerTarget.execute_lockstep(self, job, into, stem))
+        return self.shell.repeat(lambda: Target.execute_lockstep(self, job, into, stem))
 
     def _available_bytes(self) -> int | None:
         return self._machine.available_bytes if self._machine else None
@@ -162,7 +241,7 @@ class RemoteTarget(RunnerTarget):
 
     def facts(self) -> MachineFacts:
         self.connect()
-        self._machine = self._ask()
+        self._machine = self.shell.repeat(self._ask)
         built = (
             {"executorch": self.build.executorch_version, "compiler": self.build.compiler}
             if self.build
@@ -178,7 +257,6 @@ class RemoteTarget(RunnerTarget):
         return facts
 
     def clean(self) -> Removed:
-        """Remove everything that the kit put on the machine, unless a run is using it."""
         with self._lock.held():
             return self.folder.clean()
 

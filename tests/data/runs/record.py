@@ -5,7 +5,6 @@
     python tests/data/runs/record.py measured      only what is measured here; best on a quiet machine
     python tests/data/runs/record.py again         writes again what follows from the recorded measurements
     python tests/data/runs/record.py made          makes x86_64 and sme2_hardware of them
-    python tests/data/runs/record.py kit_0_1_0 CHECKOUT     runs it with the kit as it was at 0.1.0
 
 Everything happens in an empty home, whose path is cut off what is kept.
 """
@@ -341,19 +340,6 @@ def _profile_events(dump: Path):  # type: ignore[no-untyped-def]
     return content, runs
 
 
-def record_old(checkout: Path) -> None:
-    with home() as place:
-        program = Path(f"out_{MODEL}") / "artifacts" / PROGRAM
-        _call(checkout.resolve(), "profile", str(program), "--rounds", str(ROUNDS), "--runs", str(RUNS))
-        shutil.rmtree(HERE / "kit_0_1_0", ignore_errors=True)
-        for kind in ("linux", "emulated"):
-            shutil.copytree(place / f"out_{MODEL}" / "runs" / kind, HERE / "kit_0_1_0" / kind)
-        for path in (HERE / "kit_0_1_0").rglob("*"):
-            if path.is_file() and path.suffix not in (*names.DUMPS, ".bin"):
-                text = neutral(path.read_bytes(), place)
-                path.write_bytes(text.replace(str(checkout.resolve()).encode(), b"/home/user/kit"))
-
-
 def _call(kit: Path, *words: str) -> None:
     environment = {**os.environ, "PYTHONPATH": str(kit)}
     subprocess.run([sys.executable, "-m", "model_profiling", *words], check=True, env=environment)
@@ -366,7 +352,6 @@ def main() -> None:
         "measured": record_measured,
         "again": write_again,
         "made": make_runs,
-        "kit_0_1_0": lambda: record_old(Path(sys.argv[2])),
     }
     steps[sys.argv[1]]()
 

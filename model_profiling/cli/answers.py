@@ -1,0 +1,58 @@
+"""The end of a command's output: answers, warnings, pages, and the GitHub Actions summary."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from model_profiling.cli import frame
+from model_profiling.config import names
+from model_profiling.config.remarks import WarningLine, Weight
+from model_profiling.core import files
+from model_profiling.report.document import make_list
+from model_profiling.report.terms import with_terms
+from model_profiling.report.text import render_terminal
+from model_profiling.report.verdict import RunAnswers
+
+if TYPE_CHECKING:
+    from model_profiling.report.data import ReportData
+    from model_profiling.report.document import Block
+
+
+def tell_github(runs: Iterable[tuple[ReportData, Path]], first: Iterable[Block] = ()) -> None:
+    """In GitHub Actions, write the runs to the job's summary."""
+    from model_profiling.workflow.report import tell_of_runs
+
+    if problem := tell_of_runs(runs, first):
+        frame.warn(problem)
+
+
+def print_answers(run_answers: RunAnswers, *, quiet: bool = False) -> None:
+    """Print the notes and what terms mean (unless `quiet`), then the three answers."""
+    answers, *terms = with_terms([run_answers.block])
+    if not quiet and (before := [*make_list(run_answers.notes), *terms]):
+        frame.say(render_terminal(before) + "\n")
+    frame.say(render_terminal([answers]))
+
+
+def pages(report: Path) -> list[Path]:
+    """The report's files, the one to open first at the front."""
+    html = report if files.is_stream(report) else report.with_suffix(names.HTML)
+    return list(dict.fromkeys((html, report)))
+
+
+def page_facts(report: Path) -> dict[str, object]:
+    return {"report": str(report), "report_html": str(pages(report)[0])}
+
+
+def print_warnings(lines: Sequence[WarningLine], *, quiet: bool) -> int:
+    """Print warnings; return exit code 2 if an experiment failed, which is printed even if `quiet`."""
+    failed = False
+    for line in lines:
+        if line.kind == "failed":
+            failed = True
+            frame.fail(line.text)
+        elif not quiet or line.weight is Weight.FAILED:
+            frame.warn(line.text)
+    return 2 if failed else 0

@@ -1,0 +1,210 @@
+"""The documented scripts: most are a command of `sme2prof` with an option in place of the argument."""
+
+from __future__ import annotations
+
+import argparse
+import functools
+import re
+import sys
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+import click
+
+from model_profiling.cli import frame
+from model_profiling.cli.frame import fail, warn
+from model_profiling.cli.main import main as sme2prof
+from model_profiling.cli.main import run_reporting_failures
+from model_profiling.cli.progress import shown_progress
+from model_profiling.core import files
+from model_profiling.core.errors import ArgumentParser, InputError
+from model_profiling.core.stdio import checked_output
+from model_profiling.runner.machine import target_kinds
+
+_COMBINED = "combined_report.md"
+_SYSTEMS = {"darwin": ("a Mac", "mac_pipeline.py"), "linux": ("Linux", "linux_pipeline.py")}
+
+
+def output_file(named: str) -> Path:
+    return _as_argument(frame.output_file, named)
+
+
+def output_folder(named: str) -> Path:
+    return _as_argument(frame.output_folder, named)
+
+
+def _as_argument(convert: Callable[[str], Path], named: str) -> Path:
+    try:
+        return convert(named)
+    except InputError as problem:
+        raise argparse.ArgumentTypeError(str(problem)) from problem
+
+
+def tool_parser(description: str | None) -> argparse.ArgumentParser:
+    """A parser whose examples name the tool as it was started: as a file of the repository or a command."""
+    frame.remember(())
+    name = Path(sys.argv[0]).name
+    if name.startswith("sme2prof-"):
+        description = re.sub(r"python model_profiling/tools/\w+\.py", name, description or "")
+    return ArgumentParser(
+        description=description,
+        epilog="A tool of the earlier kit, for its users; new work uses `sme2prof` (see `sme2prof help`).",
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+
+
+@checked_output
+def run_tool(work: Callable[[argparse.Namespace], int | None], options: argparse.Namespace) -> int:
+    """Do the work of a tool; a failure is one line and exit code 2."""
+    return run_reporting_failures(lambda: work(options))
+
+
+@checked_output
+def run_script(command: str, option: str, description: str | None) -> int:
+    """Run `command` on what `option` names; other options are the command's."""
+    parser = _parser_of(command, description)
+    parser.add_argument(option, dest="run_dir", required=True)
+    options, rest = parser.parse_known_args()
+    return sme2prof([command, options.run_dir, *rest])
+
+
+@checked_output
+def run_pipeline(
+    description: str | None, *, system: str = "", android: bool = False, argv: Sequence[str] | None = None
+) -> int:
+    """Run the config that --config names; a script for one `system` refuses to run on another."""
+    parser = _parser_of("run", description)
+    parser.add_argument("--config", required=True, help="the config to run")
+    parser.add_argument(
+        "--only", nargs="*", action="extend", default=[], metavar="EXPERIMENT", help="run only these"
+    )
+    parser.add_argument("--verbose", action="store_true", help="say where the words of every process are")
+    if android:
+        what = "the phone on the network: --target android:HOST:PORT"
+        parser.add_argument("--remote-device", metavar="HOST:PORT", help=what)
+    options, rest = parser.parse_known_args(argv)
+    if system and sys.platform != system:
+        here, script = _SYSTEMS.get(sys.platform, (sys.platform, "sme2prof run"))
+        fail(f"this is {here}, not {_SYSTEMS[system][0]}; use {script}")
+        return 2
+    if options.verbose:
+        warn("the command of each process and all it printed are in the .log beside its dump")
+    device = f":{options.remote_device}" if android and options.remote_device else ""
+    if device and "--target" in rest:
+        fail("--remote-device and --target both name a phone; give one of them")
+        return 2
+    rest = _with(("--target", f"android{device}"), rest) if android else rest
+    only = [word for name in options.only for word in ("--only", name)]
+    return sme2prof(["run", options.config, *only, *rest])
+
+
+@checked_output
+def run_combined_report(description: str | None, argv: Sequence[str] | None = None) -> int:
+    """Several runs on one page: any number, or a Mac's and a phone's, of which one may be missing; their page
+    is written beside them by default."""
+    parser = _parser_of("report", description)
+    parser.add_argument("--run-dirs", "--run-dir", nargs="+", default=[], help="run directories")
+    parser.add_argument("--mac-dir", type=Path, help="the run directory of a Mac")
+    parser.add_argument("--android-dir", type=Path, help="the run directory of a phone")
+    parser.add_argument("--model-name", help="the model, for the first heading; runs know theirs")
+    options, rest = parser.parse_known_args(argv)
+    two = [path for path in (options.mac_dir, options.android_dir) if path]
+    there = [path for path in two if path.exists()]
+    if not options.run_dirs and not there:
+        missing = f"there is neither {two[0]} nor {two[-1]}" if len(set(two)) > 1 else "no run is named"
+        fail(f"{missing}; give --run-dirs, or --mac-dir and --android-dir")
+        return 2
+    for path in two:
+        if path not in there:
+            warn(f"there is no {path}: the page is without it")
+    if options.model_name:
+        rest = _with(("--title", f"{options.model_name}: several runs"), rest)
+    page = there[0].resolve().parent / _COMBINED if there else Path(_COMBINED)
+    return sme2prof(["report", *options.run_dirs, *map(str, there), *_with(("--out", str(page)), rest)])
+
+
+@checked_output
+def run_export(description: str | None, argv: Sequence[str] | None = None) -> int:
+    """Export the model that --model names; --quantize means int8 and warns if --dtype says otherwise."""
+    parser = _parser_of("export", description)
+    parser.add_argument("--model", required=True, help="a registered name, or file.py:factory")
+    parser.add_argument("--dtype", help="fp32, fp16 (default) or int8")
+    parser.add_argument("--quantize", action="store_true", help="int8, whatever --dtype says")
+    parser.add_argument("--outdir", required=True, help="folder to write to")
+    parser.add_argument("--verbose", action="store_true", help="also show what PyTorch and ExecuTorch say")
+    options, rest = parser.parse_known_args(argv)
+    dtype = "int8" if options.quantize else options.dtype or "fp16"
+    if options.quantize and options.dtype not in (None, "int8"):
+        warn(f"--quantize makes int8, with float32 around it: --dtype {options.dtype} has no effect")
+    words = ["export", options.model, "--dtype", dtype, "--outdir", options.outdir, *rest]
+    return sme2prof([*words, *["--debug"] * options.verbose])
+
+
+def _parser_of(command: str, description: str | None) -> argparse.ArgumentParser:
+    parser = tool_parser(description)
+    parser.epilog = f"Further options are those of `sme2prof {command}`; see `sme2prof {command} --help`."
+    parser.allow_abbrev = False
+    return parser
+
+
+def _with(defaults: Sequence[str], rest: Sequence[str]) -> list[str]:
+    """`rest`, plus `defaults` if it lacks that option."""
+    given = any(word.partition("=")[0] == defaults[0] for word in rest)
+    return [*rest, *(() if given else defaults)]
+
+
+@checked_output
+def validate_pipeline(description: str | None) -> int:
+    parser = tool_parser(description)
+    parser.add_argument("--config", type=Path, required=True, help="the config to check")
+    parser.add_argument("--json", action="store_true", help="print the facts as JSON")
+    return run_tool(_validate_pipeline, parser.parse_args())
+
+
+def _validate_pipeline(options: argparse.Namespace) -> int:
+    from model_profiling.validation import validate
+
+    with shown_progress() as progress:
+        validation = validate.validate_pipeline(options.config, progress=progress)
+    if options.json:
+        frame.facts(validation.as_dict())
+    else:
+        frame.say(validation.as_text())
+    return 0 if validation.ok else 1
+
+
+@checked_output
+def generate_config(description: str | None) -> int:
+    parser = tool_parser(description)
+    parser.add_argument("--model", type=Path, help="the exported program (.pte); asked for if it is missing")
+    parser.add_argument("--output", type=output_file, help="file or folder to write (default: config.json)")
+    parser.add_argument("--target", help=f"where to measure: {', '.join(target_kinds())} (default: auto)")
+    parser.add_argument("--force", action="store_true", help="replace the file if it exists")
+    return run_tool(_generate_config, parser.parse_args())
+
+
+def _generate_config(options: argparse.Namespace) -> None:
+    from model_profiling.config.new_config import config_template, free_path
+    from model_profiling.config.problems import require
+    from model_profiling.config.reading import parse_config
+
+    model, output, target = options.model, options.output, options.target or "auto"
+    further: dict[str, Any] = {}
+    if model is None:
+        if not sys.stdin.isatty():
+            raise InputError("no model is named", "give --model FILE.pte")
+        ask = functools.partial(click.prompt, err=output is not None and files.is_stdout(output))
+        model = Path(ask("Exported program to measure (.pte, from sme2prof export)"))
+        target = options.target or ask(f"Where: {', '.join(target_kinds())}", default="auto")
+        suggested = config_template(model, target, Path.cwd())["output_root"]
+        further["output_root"] = Path(ask("Folder for the results", default=suggested))
+        further["threads"] = ask("Thread counts, such as 1,2,4", type=frame.Counts(), default="1")
+        further["trace"] = ask("Add experiments that list the kernels?", type=bool, default=False)
+        output = output or Path(ask("Config file to write", default="config.json"))
+    path, folder = free_path(output or Path("config.json"), "config.json", force=options.force)
+    content = config_template(model, target, folder, **further)
+    require(*parse_config(content, folder=folder))
+    files.write_out(path, files.json_text(content))
+    if not files.is_stream(path):
+        frame.say(f"wrote {path}\nnext: sme2prof run {path}")
