@@ -92,7 +92,7 @@ CELLS: tuple[tuple[str, str], ...] = (
         """
         ## Comparing
 
-        Two run directories, dumps or files of latencies; here, two experiments of the same run.
+        Two run directories or dumps; here, dumps of two experiments.
         """,
     ),
     (
@@ -100,8 +100,8 @@ CELLS: tuple[tuple[str, str], ...] = (
         """
         stem = "small_cnn_xnnpack_fp16"
         model_profiling.compare(
-            f"{RUN}/linux_sme2_off/{stem}_linux_sme2_off_t1_robust_stats.json",
-            f"{RUN}/linux_sme2_on/{stem}_linux_sme2_on_t1_robust_stats.json",
+            f"{RUN}/linux_sme2_off/{stem}_linux_sme2_off_t1.etdump",
+            f"{RUN}/linux_sme2_on/{stem}_linux_sme2_on_t1.etdump",
         )
         """,
     ),

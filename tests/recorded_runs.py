@@ -12,7 +12,8 @@ import pytest
 from replay import ReplayTarget
 
 from model_profiling.config import names
-from model_profiling.config.reading import ProfileConfig, parse_config
+from model_profiling.config.reading import parse_config
+from model_profiling.config.settings import ProfileConfig
 from model_profiling.runs.journal import Journal
 from model_profiling.workflow.measure import RunOptions, RunOutcome, run_config
 

@@ -13,9 +13,9 @@ from unittest.mock import patch
 
 from attack.reader import DATA, RUN, Reader, at, beside, found, named, replaced
 from model_profiling.config import names
+from model_profiling.config.reading import RECORD, build_record
 from model_profiling.config.sweep import SweepConfig, load_sweep
-from model_profiling.config.trace_runners import RECORD, build_record
-from model_profiling.core.records import read_record, record_json
+from model_profiling.core.records import read_record, record_json, write_record
 from model_profiling.doctor.checks import phone_settings
 from model_profiling.export.records import (
     Accuracy,
@@ -37,13 +37,13 @@ from model_profiling.runs import Run
 from model_profiling.store.store import Store, list_runs
 from model_profiling.store.tables import TABLES_AND_VIEWS
 from model_profiling.sweep.cells import (
+    CELLS,
     SweepRecord,
     all_cells,
     jobs,
+    open_sweep,
     read_sweep_record,
-    write_sweep_record,
 )
-from model_profiling.sweep.folder import open_sweep
 from model_profiling.sweep.report import gather, sweep_document
 from model_profiling.targets.power_mode import parse_settings
 from model_profiling.targets.state import COMMANDS, FILES, device_id, read_device
@@ -117,7 +117,7 @@ def _whole_sweep() -> Path:
     sweep = SweepConfig.model_validate(_SWEEP)
     cells = [replace(each, state="done", run_dir="runs/one/emulated") for each in all_cells(sweep)[:3]]
     cells += [replace(each, reason="no worker offers it", fix="start one") for each in all_cells(sweep)[3:]]
-    write_sweep_record(folder, SweepRecord(name="s", began="2026-11-17T19:00:00+0000", cells=tuple(cells)))
+    write_record(folder / CELLS, SweepRecord(name="s", began="2026-11-17T19:00:00+0000", cells=tuple(cells)))
     (folder / "sweep.json").write_text(json.dumps(sweep.model_dump(mode="json", exclude_none=True)))
     return folder
 
@@ -244,9 +244,7 @@ def _machine(data: bytes, folder: Path) -> None:
     """What a system, its packages and a phone say of themselves."""
     del folder
     text = data.decode("utf-8", "replace")
-    known = apt.read_os_release(text)
-    apt.listed_archive(text)
-    apt.configured_archive(text, known)
+    apt.configured_archive(text, apt.Distribution("Debian", "12", "debian"))
     features.from_proc_cpuinfo(text)
     features.from_sysctl(text)
     parse_settings(text)

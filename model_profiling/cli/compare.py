@@ -108,10 +108,16 @@ def compare_command(
             raise click.UsageError(f"--out {path} does not say what to write: end it in .html, .md or .xml")
     gates: Gates = {"limit": None if limit is None else limit / 100, "fail_on": fail_on}
     times, across_machines = given.pop("times"), given.pop("across_machines")
-    stored = {name: given.pop(name) for name in ("store", "device")}
+    store, device = given.pop("store"), given.pop("device")
     failed, folder = 0, _own_folder(a, b or Path((against or "").removeprefix("store:")))
     if b is None:
-        comparison = _judge(a, str(against), gates, across_machines=across_machines, **stored)
+        from model_profiling.store.store import Store
+        from model_profiling.workflow.baselines import baseline_word, compare_with_baseline
+
+        word = baseline_word(str(against))
+        comparison = compare_with_baseline(
+            a, word, store=Store.open(store), device=device, across_machines=across_machines, **gates
+        )
     elif programs:
         comparison, failed, folder = _measure(a, b, gates, quiet=quiet, as_json=as_json, **given)
     elif times is None and (homes := language_folders(a, b)) is not None:
@@ -159,23 +165,6 @@ class Gates(TypedDict):
 
     limit: float | None
     fail_on: tuple[Aspect, ...]
-
-
-def _judge(
-    run_dir: Path, against: str, gates: Gates, *, across_machines: bool, store: str | None, device: str | None
-) -> Comparison:
-    """Compare a run with one from a store, which stays as it is."""
-    from model_profiling.store.store import Store
-    from model_profiling.workflow.baselines import baseline_word, compare_with_baseline
-
-    return compare_with_baseline(
-        run_dir,
-        baseline_word(against),
-        **gates,
-        store=Store.open(store),
-        across_machines=across_machines,
-        device=device,
-    )
 
 
 def _measure(

@@ -18,9 +18,8 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from model_profiling.config.sweep import SweepConfig
-    from model_profiling.sweep.cells import CellRecord, Job
+    from model_profiling.sweep.cells import CellRecord, Job, SweepFolder
     from model_profiling.sweep.dispatch import SweepOptions
-    from model_profiling.sweep.folder import SweepFolder
 
 _MOST_ROWS = 40
 
@@ -43,10 +42,7 @@ _MOST_ROWS = 40
     help="Add the runs to this store.",
 )
 @click.option("--no-store", is_flag=True, help="Do not add the runs to a store.")
-@click.option("--resume", is_flag=True, help="Continue an unfinished sweep; what failed is tried again.")
-@click.option(  # elsewhere --force replaces, but here nothing is lost
-    "--restart", "force", is_flag=True, help="Start again; an unfinished sweep is kept under its date."
-)
+@click.option("--resume", is_flag=True, help="Continue the sweep that is there; what failed is tried again.")
 @frame.quiet_option
 def sweep_command(
     *,
@@ -57,7 +53,6 @@ def sweep_command(
     store: str | None,
     no_store: bool,
     resume: bool,
-    force: bool,
     quiet: bool,
     as_json: bool,
 ) -> int:
@@ -69,8 +64,6 @@ def sweep_command(
     """
     if no_store and store is not None:
         raise click.UsageError("give only one of --store and --no-store")
-    if resume and force:
-        raise click.UsageError("--resume continues, --restart starts again: give one of them")
     from model_profiling.config.sweep import load_sweep
     from model_profiling.sweep.cells import jobs
 
@@ -90,8 +83,8 @@ def sweep_command(
     if not quiet and not as_json:
         frame.say(f"{_in_short(planned)}\n")
     opened = None if no_store else Store.open(store or sweep.store, make=True)
-    options = SweepOptions(folder, scheduler, resume=resume, force=force, store=opened)
-    words = [word for word in frame.command_line() if word not in ("--restart", "--resume")]
+    options = SweepOptions(folder, scheduler, resume=resume, store=opened)
+    words = [word for word in frame.command_line() if word != "--resume"]
     kept = f"every cell that ended is kept; continue with: {shlex.join([*words, '--resume'])}"
     with measuring(kept, quiet=quiet) as progress:
         ended = run_sweep(sweep, options, progress)
@@ -111,7 +104,6 @@ def _in_short(planned: Sequence[Job]) -> str:
 
 def _show_plan(sweep: SweepConfig, outdir: Path, planned: Sequence[Job], *, as_json: bool) -> None:
     from model_profiling.sweep.cells import all_cells, sweep_seconds
-    from model_profiling.sweep.folder import is_unfinished
 
     cells = all_cells(sweep)
     if as_json:
@@ -131,10 +123,7 @@ def _show_plan(sweep: SweepConfig, outdir: Path, planned: Sequence[Job], *, as_j
     for reason, count in Counter(cell.reason for cell in cells if cell.state == "left out").items():
         frame.say(f"left out: {plural(count, 'cell')} ({reason})")
     frame.say(_in_short(planned))
-    words = [word for word in frame.command_line() if word != "--dry-run"]
-    if is_unfinished(outdir) and not {"--resume", "--restart", "--force"} & set(words):
-        words.append("--resume")
-    frame.say(f"next: {shlex.join(words)}")
+    frame.say(f"next: {shlex.join(word for word in frame.command_line() if word != '--dry-run')}")
 
 
 def _plan_row(job: Job) -> tuple[str, ...]:
@@ -162,19 +151,11 @@ def _show(folder: SweepFolder, options: SweepOptions, *, quiet: bool, as_json: b
     page, results = write_sweep_report(folder.path, record)
     store = options.store.address if options.store else None
     if as_json:
-        rows = {cell.cell.id: row for row in results.rows for cell in row.cells}
-        cells = [
-            {
-                **_cell_facts(cell),
-                "median_ms": row.latency.median if row.latency else None,
-                "tokens_per_s": row.tokens_per_s,
-                "sme2_arithmetic_share": row.sme2_share,
-            }
-            for cell in record.cells
-            for row in (rows[cell.cell.id],)
-        ]
         facts = {"schema_version": 1, "name": record.name, "outdir": str(folder.path), "store": store}
-        frame.facts({**facts, "counts": record.counts(), "cells": cells} | page_facts(page))
+        cells = [_cell_facts(cell) for cell in record.cells]
+        experiments = [row.facts for row in results.rows]
+        found = {"counts": record.counts(), "cells": cells, "experiments": experiments}
+        frame.facts({**facts, **found} | page_facts(page))
     else:
         if results.fastest and not quiet:
             frame.say(render_terminal([fastest_table(results)]) + "\n")

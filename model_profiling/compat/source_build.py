@@ -21,7 +21,7 @@ from functools import partial
 from importlib import metadata
 from pathlib import Path
 
-from model_profiling.config.trace_runners import RECORD, build_record
+from model_profiling.config.reading import RECORD, build_record
 from model_profiling.core import files
 from model_profiling.core.errors import ArgumentParser, InputError, RunError, SetupError
 from model_profiling.core.hints import install_extra
@@ -224,8 +224,10 @@ def _step(title: str, command: Sequence[str], log: Path) -> None:
     files.write_text(log, f"$ {shlex.join(command)}\n{done.stdout}{done.stderr}")
     if not done.ok:
         # CMake prints the place on one line and the error on the next.
-        found = re.search(r"^.*\berror\b.*(?:(?<=:)\s{1,99}.*)?", f"{done.stdout}{done.stderr}", re.I | re.M)
-        reason = " ".join(found[0].split()) if found else f"exit code {done.returncode}"
+        complaint = re.search(
+            r"^.*\berror\b.*(?:(?<=:)\s{1,99}.*)?", f"{done.stdout}{done.stderr}", re.I | re.M
+        )
+        reason = " ".join(complaint[0].split()) if complaint else f"exit code {done.returncode}"
         raise SetupError(f"{title} failed: {reason}", f"see {log}")
 
 
@@ -238,8 +240,8 @@ def check_switches(folder: Path, preset: str) -> None:
     for name, wanted in (("XNN_ENABLE_ARM_SME", sme2), ("XNN_ENABLE_ARM_SME2", sme2)):
         values = set(re.findall(rf"-D{name}=(\d)", text))
         if values != {wanted}:
-            shown = "/".join(sorted(values)) or "not set"
-            raise SetupError(f"{preset}: {name} is {shown} in compile_commands.json, not {wanted}", again)
+            actual = "/".join(sorted(values)) or "not set"
+            raise SetupError(f"{preset}: {name} is {actual} in compile_commands.json, not {wanted}", again)
     # XNNPACK sets its own level first; the last one on the line counts.
     levels = {
         given[-1] for line in text.split('"command"') if (given := re.findall(r"-DXNN_LOG_LEVEL=(\d)", line))

@@ -23,7 +23,7 @@ class OnCpu:
 
     def renamed(self, names: Iterable[str]) -> frozenset[str]:
         """The names here of experiments of the original config."""
-        now = {old: found.experiment for found in self.stands_for for old in found.names}
+        now = {old: merged.experiment for merged in self.stands_for for old in merged.names}
         return frozenset(now.get(name, name) for name in names)
 
 
@@ -106,9 +106,9 @@ def _measured(group: list[Experiment], name: str) -> Experiment:
     return first.model_copy(update={"name": name, "sme2": None, "threads": tuple(counts), **most})
 
 
-def _pairs(asked: Iterable[ComparePair], names: dict[str, str]) -> Iterable[ComparePair]:
+def _pairs(pairs: Iterable[ComparePair], names: dict[str, str]) -> Iterable[ComparePair]:
     """The pairs that still have two different sides."""
-    for pair in asked:
+    for pair in pairs:
         before, after = (
             Side(experiment=names[side.experiment], threads=side.threads)
             for side in (pair.baseline, pair.candidate)

@@ -66,7 +66,6 @@ RUN0_TIMELINE_CSV = "_exec_run0_timeline.csv"
 STATS_CSV = "_exec_ops_stats.csv"
 
 _THREADS = re.compile(r"_t(\d{1,9})(?:_r\d+)?$")
-_EARLIER = re.compile(r"(.+)-(\d{8}-\d{6})(?:-\d+)?")
 _ROUND = re.compile(r"_r(\d{1,9})$")
 _EXEC = re.compile(r"_exec_(?:e2e|all_runs|run\d+|ops_stats|operator_details|category_summary).*$")
 _MADE_OF_DUMPS = (BOUNDARIES, *DUMPS, ROBUST_STATS, KERNELS_CSV, "_timeline.csv", "_all_runs", ".csv")
@@ -156,8 +155,8 @@ def _experiment_in(stem: str) -> str:
 
 def variant_of(program: Path) -> tuple[str, str]:
     """Return the model's name and the variant of a program; one without a known variant is all variant."""
-    found = _VARIANT.search(program.stem)
-    return (program.stem[: found.start()], found[1]) if found else (program.stem, program.stem)
+    variant = _VARIANT.search(program.stem)
+    return (program.stem[: variant.start()], variant[1]) if variant else (program.stem, program.stem)
 
 
 def spoken_variant(program: str) -> tuple[str, tuple[str, ...]]:
@@ -175,10 +174,10 @@ def computes_in(program: Path, dtype: Literal["int8", "fp16"]) -> bool:
     """Whether a program computes in `dtype`, whatever its outputs; from its export record or its name. Every
     format of 8-bit activations counts as int8."""
     try:
-        told = read_json_object(Path(f"{program}.json"), "", follow=True)["dtype"]
+        exported = read_json_object(Path(f"{program}.json"), "", follow=True)["dtype"]
     except (ProfilingError, KeyError):
         return is_named(program, dtype)
-    return told == dtype if dtype == "fp16" else told not in ("fp32", "fp16")
+    return exported == dtype if dtype == "fp16" else exported not in ("fp32", "fp16")
 
 
 def is_named(program: Path, dtype: Literal["int8", "fp16"]) -> bool:
@@ -230,13 +229,7 @@ def earlier_name(run_dir: Path, moment: str) -> Path:
     """Return where to keep an earlier run: the folder's name with the date and time of its start."""
     digits = re.sub(r"\D", "", moment)[:14].ljust(14, "0")
     name = f"{run_dir.name}-{digits[:8]}-{digits[8:]}"
-    kept, number = run_dir.with_name(name), 2
-    while kept.exists():
-        kept, number = run_dir.with_name(f"{name}-{number}"), number + 1
-    return kept
-
-
-def kept_aside(name: str) -> tuple[str, str] | None:
-    """Split a name made by `earlier_name` into run name and time; None for any other name."""
-    found = _EARLIER.fullmatch(name)
-    return (found[1], found[2]) if found else None
+    free, number = run_dir.with_name(name), 2
+    while free.exists():
+        free, number = run_dir.with_name(f"{name}-{number}"), number + 1
+    return free

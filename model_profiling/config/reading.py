@@ -28,15 +28,12 @@ from model_profiling.config.settings import (
     TargetSettings,
     target_settings,
 )
-from model_profiling.core.errors import InputError
+from model_profiling.core.errors import InputError, ProfilingError
 from model_profiling.core.formatting import did_you_mean, plural, with_threads
 from model_profiling.core.hints import build_runners
 from model_profiling.core.number_formats import under_either_name
-from model_profiling.core.records import JsonObject
+from model_profiling.core.records import JsonObject, read_json_object
 from model_profiling.runner.machine import TargetChoice
-
-# Re-exported for other packages.
-__all__ = ["Experiment", "ProfileConfig", "Schedule"]
 
 
 def load_config(path: Path, *, files: bool = True, builtin: bool = False) -> ProfileConfig:
@@ -129,19 +126,6 @@ def _unwise(config: ProfileConfig) -> Iterator[Diagnostic]:
     if timing and (rounds := config.schedule.most_rounds) < 6:
         seen = f"schedule.rounds is {rounds}: fewer than 6 can only show large differences"
         yield Diagnostic(None, "rounds", seen)
-    for experiment in timing:
-        whose = Series(experiment.name)
-        if experiment.runs < 5:
-            few, runs = "few runs in each process: {}", (experiment.runs,)
-            yield Diagnostic(whose, "runs", few, "10 or more are better", runs)
-        if experiment.warmup == 0:
-            yield Diagnostic(whose, "warmup", "without warm-up the first, slow inferences are measured")
-    for experiment in config.experiments:
-        most, cpus = max(experiment.threads), len(experiment.cpu_affinity)
-        by_number = all(isinstance(cpu, int) for cpu in experiment.cpu_affinity)
-        if 0 < cpus < most and by_number:
-            seen = f"{most} threads share {plural(cpus, 'CPU')} of cpu_affinity"
-            yield Diagnostic(Series(experiment.name), "threads", seen)
     if timing and not pairs(config):
         seen = "nothing will be compared: no experiment with SME2 off has a counterpart with SME2 on"
         yield Diagnostic(None, "no_pair", seen)
@@ -158,6 +142,8 @@ def _load(
     return parse_config(raw, folder=path.parent, files=files, builtin=builtin)
 
 
+RECORD = "runner_build.json"
+"""Beside every runner that `build_runners.sh` made: how it was built, or that it is the kit's own."""
 _OwnRunner = tuple[Path, JsonObject]
 """Where a runner of the user's own was found, and the record of its build."""
 
@@ -167,9 +153,59 @@ def _own_runners(config: ProfileConfig, folder: Path) -> list[_OwnRunner | None]
     paths = [experiment.runner and _runner(experiment.runner, folder) for experiment in config.experiments]
     if not any(paths):
         return [None] * len(paths)
-    from model_profiling.config.trace_runners import build_record  # only users' runners need it
-
     return [(path, build_record(path)) if path else None for path in paths]
+
+
+def build_record(program: Path) -> JsonObject:
+    """Return what is known about the build of `program`; nothing if there is no record of it."""
+    try:
+        return read_json_object(program.with_name(RECORD), "")
+    except ProfilingError:
+        return {}
+
+
+_WORD = re.compile(r"(?:^|[-_.])(?:xnnlog|xnntrace|trace)(?:$|[-_.])", re.IGNORECASE)
+
+
+def _why_traced(runner: Path, built: JsonObject) -> str:
+    """Return what says that `runner` writes XNNPACK's log, which shows kernels and takes time: the record of
+    its build, else its path. Empty if nothing does."""
+    if isinstance(built.get("xnnlog"), bool):
+        return "the record of its build" if built["xnnlog"] else ""
+    # The build's folder and the file: folders above them are named after other things.
+    return "its path" if any(map(_WORD.search, runner.parts[-2:])) else ""
+
+
+def _with_traces(
+    config: ProfileConfig, runners: Sequence[_OwnRunner | None]
+) -> tuple[ProfileConfig, tuple[Problem, ...]]:
+    """Return `config` with mode xnntrace for each runner that writes XNNPACK's log, with remarks; an
+    experiment that writes mode "timing" is a problem. Pairs that lose a side are dropped."""
+    experiments, problems, remarks = list(config.experiments), [], []
+    for place, (experiment, own) in enumerate(zip(config.experiments, runners, strict=True)):
+        why = _why_traced(*own) if own else ""
+        if not why or experiment.mode != "timing":
+            continue
+        what = f"{experiment.runner_path} writes XNNPACK's log ({why}), so its times are not latencies"
+        cure = "name a runner built without that log"
+        if "mode" in experiment.model_fields_set:
+            fix = f"leave mode out, or {cure}"
+            problems.append(Problem(f"experiments[{place}].mode", f'is "timing", but {what}', fix))
+        experiments[place] = experiment.model_copy(update={"mode": "xnntrace"})
+        seen = f"{what}: read as mode xnntrace, which shows kernels and is not compared"
+        remarks.append(Diagnostic(Series(experiment.name), "trace_runner", seen, f"for latencies, {cure}"))
+    if not remarks:
+        return config, ()
+    traced = {remark.series.experiment for remark in remarks if remark.series}
+    left = tuple(
+        pair
+        for pair in config.analysis.compare_pairs
+        if not {pair.baseline.experiment, pair.candidate.experiment} & traced
+    )
+    analysis = config.analysis.model_copy(update={"compare_pairs": left})
+    changed = config.model_copy(update={"experiments": tuple(experiments), "analysis": analysis})
+    changed._said_otherwise = (*config.said_otherwise, *remarks)
+    return changed, tuple(problems)
 
 
 def _resolved(config: ProfileConfig, runners: Sequence[_OwnRunner | None], folder: Path) -> ProfileConfig:
@@ -191,17 +227,6 @@ def _resolved(config: ProfileConfig, runners: Sequence[_OwnRunner | None], folde
             "inputs": config.inputs.model_copy(update={"files": files}),
         }
     )
-
-
-def _with_traces(
-    config: ProfileConfig, runners: Sequence[_OwnRunner | None]
-) -> tuple[ProfileConfig, tuple[Problem, ...]]:
-    """`config` with mode xnntrace where a runner of the user's own is known to log its kernels."""
-    if not any(runners):
-        return config, ()
-    from model_profiling.config.trace_runners import traced_as_known, why_traced
-
-    return traced_as_known(config, [why_traced(*own) if own else "" for own in runners])
 
 
 def _start_of_outputs(config: ProfileConfig, folder: Path) -> Path:
@@ -231,9 +256,9 @@ def _starts(folder: Path) -> tuple[Path, ...]:
 
 def _runner(path: Path, folder: Path) -> Path:
     """A runner's path may also start in the ExecuTorch checkout, as in the earlier kit."""
-    found = found_path(path, folder)
-    inside = found if found.exists() else found_path(Path("executorch") / path, folder)
-    return inside if inside.exists() else found
+    here = found_path(path, folder)
+    inside = here if here.exists() else found_path(Path("executorch") / path, folder)
+    return inside if inside.exists() else here
 
 
 def _absolute(path: Path) -> Path:
@@ -282,10 +307,10 @@ def _count_problems(config: ProfileConfig) -> Iterator[Problem]:
 
 def _switch_problems(experiment: Experiment, where: str) -> Iterator[Problem]:
     for field, text in (("runner_path", experiment.runner_path), ("name", experiment.name)):
-        said = switch_in_name(text)
-        if experiment.sme2 and said and said != experiment.sme2:
-            what = f'is "{experiment.sme2}", but {field} {text!r} says {said}'
-            yield Problem(f"{where}.sme2", what, f'set sme2 to "{said}" or change {field}')
+        switch = switch_in_name(text)
+        if experiment.sme2 and switch and switch != experiment.sme2:
+            what = f'is "{experiment.sme2}", but {field} {text!r} says {switch}'
+            yield Problem(f"{where}.sme2", what, f'set sme2 to "{switch}" or change {field}')
     if experiment.sme2 == "on" and {"sme2", "sme"} & set(experiment.disable):
         fix = 'set sme2 to "off" or disable less'
         yield Problem(f"{where}.disable", 'switches SME2 off while sme2 is "on"', fix)
@@ -311,12 +336,12 @@ def _pair_problems(config: ProfileConfig) -> Iterator[Problem]:
     labels: set[str] = set()
     for place, pair in enumerate(config.analysis.compare_pairs):
         where = f"analysis.compare_pairs[{place}]"
-        found = [
+        problems = [
             *_side_problems(pair.baseline, by_name, f"{where}.baseline"),
             *_side_problems(pair.candidate, by_name, f"{where}.candidate"),
         ]
-        yield from found
-        if not found and pair.baseline == pair.candidate:
+        yield from problems
+        if not problems and pair.baseline == pair.candidate:
             yield Problem(where, "compares an experiment with itself", "name two different ones")
         if pair.label is not None and pair.label in labels:
             again = f"is {pair.label!r}, which another pair has, too"
@@ -325,18 +350,18 @@ def _pair_problems(config: ProfileConfig) -> Iterator[Problem]:
 
 
 def _side_problems(side: Side, by_name: Mapping[str, Experiment], where: str) -> Iterator[Problem]:
-    known = by_name.get(side.experiment)
-    if known is None:
+    experiment = by_name.get(side.experiment)
+    if experiment is None:
         fix = did_you_mean(side.experiment, by_name) or f"choose from {', '.join(by_name)}"
         yield Problem(f"{where}.experiment", f"is {side.experiment!r}, but there is no such experiment", fix)
         return
-    choices = f"choose from {', '.join(map(str, known.threads))}"
-    if known.mode != "timing":
-        what = f"is {side.experiment!r}, whose mode is {known.mode}: it measures no latency"
+    choices = f"choose from {', '.join(map(str, experiment.threads))}"
+    if experiment.mode != "timing":
+        what = f"is {side.experiment!r}, whose mode is {experiment.mode}: it measures no latency"
         yield Problem(f"{where}.experiment", what, "name a timing experiment")
-    elif side.threads is None and len(known.threads) > 1:
+    elif side.threads is None and len(experiment.threads) > 1:
         yield Problem(f"{where}.threads", f"is missing; {side.experiment} has several", choices)
-    elif side.threads is not None and side.threads not in known.threads:
+    elif side.threads is not None and side.threads not in experiment.threads:
         what = f"is {side.threads}, which {side.experiment} does not run with"
         yield Problem(f"{where}.threads", what, choices)
 
@@ -394,13 +419,13 @@ _CURES = {
 }
 
 
-def _missing(where: str, written: Path, found: Path, folder: Path) -> Iterator[Problem]:
+def _missing(where: str, written: Path, path: Path, folder: Path) -> Iterator[Problem]:
     cure = next(cure for key, cure in _CURES.items() if key in where)
-    if not found.exists():
+    if not path.exists():
         places = f"not in {folder}" if folder == Path.cwd() else f"neither in {folder} nor in {Path.cwd()}"
-        absent = f"{found} does not exist" if written.is_absolute() else f"{written} is {places}"
+        absent = f"{path} does not exist" if written.is_absolute() else f"{written} is {places}"
         yield Problem(where, absent, cure)
-    elif not found.is_file():
-        yield Problem(where, f"{found} is a folder", cure)
-    elif found.stat().st_size == 0:
-        yield Problem(where, f"{found} is empty", cure)
+    elif not path.is_file():
+        yield Problem(where, f"{path} is a folder", cure)
+    elif path.stat().st_size == 0:
+        yield Problem(where, f"{path} is empty", cure)

@@ -92,19 +92,19 @@ def warning_lines(remarks: Iterable[Diagnostic], known: Collection[Series] = ())
     kinds: dict[str, list[Diagnostic]] = {}
     for remark in dict.fromkeys(remarks):
         kinds.setdefault(remark.code, []).append(remark)
-    lines = [_line(found, known) for found in kinds.values()]
+    lines = [_line(of_kind, known) for of_kind in kinds.values()]
     return tuple(sorted(lines, key=lambda line: (line.weight, _ORDER.get(line.kind, len(_ORDER)))))
 
 
 def name_series(series: Collection[Series], known: Collection[Series] = ()) -> str:
     """For example `a and b, 1 and 2 threads; c, 4 threads`; without what all of `known` have in common."""
     strange = not set(series) <= set(known)
-    experiments = strange or len({found.experiment for found in known}) > 1
-    counted = strange or len({found.threads for found in known if found.threads}) > 1
+    experiments = strange or len({one.experiment for one in known}) > 1
+    counted = strange or len({one.threads for one in known if one.threads}) > 1
     threads: dict[str, list[int]] = {}
-    for found in series:
-        counts_of = threads.setdefault(found.experiment, [])
-        counts_of += [found.threads] if found.threads and found.threads not in counts_of else []
+    for one in series:
+        counts_of = threads.setdefault(one.experiment, [])
+        counts_of += [one.threads] if one.threads and one.threads not in counts_of else []
     alike: dict[tuple[int, ...], list[str]] = {}
     for experiment, counts in threads.items():
         alike.setdefault(tuple(sorted(counts)), []).append(experiment)

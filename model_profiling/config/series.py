@@ -31,8 +31,8 @@ class Series:
     def among(self, known: Collection[Series]) -> str:
         """Return what tells it from the others in `known`: its experiment, its threads, both, or nothing."""
         several = [len({each.experiment for each in known}) > 1, len({each.threads for each in known}) > 1]
-        said = (self.experiment, plural(self.threads, "thread") if self.threads else "")
-        return ", ".join(text for text, needed in zip(said, several, strict=True) if text and needed)
+        words = (self.experiment, plural(self.threads, "thread") if self.threads else "")
+        return ", ".join(text for text, needed in zip(words, several, strict=True) if text and needed)
 
     def spoken(self, known: Collection[Series]) -> str:
         """Return it as `among` does, but never nothing: a series alone is named by its threads."""
@@ -62,12 +62,12 @@ _Key = TypeVar("_Key", bound=Hashable)
 _Found = TypeVar("_Found")
 
 
-def first_of_each(found: Iterable[tuple[_Key, _Found]]) -> dict[_Key, _Found]:
+def first_of_each(items: Iterable[tuple[_Key, _Found]]) -> dict[_Key, _Found]:
     """Index items by key; the first item of each key wins."""
-    known: dict[_Key, _Found] = {}
-    for key, one in found:
-        known.setdefault(key, one)
-    return known
+    first: dict[_Key, _Found] = {}
+    for key, item in items:
+        first.setdefault(key, item)
+    return first
 
 
 def switch_in_name(text: str) -> Switch | None:
@@ -82,7 +82,7 @@ def switch_in_label(text: str) -> Switch | None:
     """Like `switch_in_name`, for what people call a side: `SME2 off`, `Off`."""
     if said := switch_in_name(text.replace(" ", "_")):
         return said
-    words = {found.lower() for found in _BARE.findall(text)}
+    words = {word.lower() for word in _BARE.findall(text)}
     return None if len(words) != 1 else "off" if "off" in words else "on"
 
 
@@ -99,17 +99,17 @@ def default_label(baseline: Series, candidate: Series) -> str:
 
 def natural_pairs(switches: Iterable[tuple[Series, Switch | None]]) -> tuple[Pair, ...]:
     """Pair each SME2-off series with the SME2-on series that differs only in the switch."""
-    known = list(switches)
-    bare = {series.experiment: _bare(series.experiment) for series, _ in known}
+    sides = list(switches)
+    bare = {series.experiment: _bare(series.experiment) for series, _ in sides}
     if len(bare) == 2:
         bare = dict.fromkeys(bare, "")  # with only two experiments, there is no other partner
     on: dict[tuple[int | None, str], list[Series]] = {}
-    for series, switch in known:
+    for series, switch in sides:
         if switch == "on":
             on.setdefault((series.threads, bare[series.experiment]), []).append(series)
     return tuple(
         make_pair(before, after)
-        for before, switch in known
+        for before, switch in sides
         if switch == "off"
         for after in on.get((before.threads, bare[before.experiment]), ())
     )
@@ -123,8 +123,8 @@ _MARKS = re.compile(
 
 def without_switch(name: str, instead: str) -> str:
     """Replace the part of `name` that says whether SME2 is on or off."""
-    said = _MARKS.sub(instead, name)
-    return said if said != name else _BARE.sub(instead, name)
+    replaced = _MARKS.sub(instead, name)
+    return replaced if replaced != name else _BARE.sub(instead, name)
 
 
 def _bare(name: str) -> str:

@@ -173,14 +173,14 @@ class TargetSettings(Settings):
 
 def target_settings(choice: TargetChoice) -> dict[str, str]:
     """The JSON object that names `choice`: only what differs from the defaults."""
-    said = {
+    named = {
         "device": choice.serial,
         "remote": choice.remote,
         "host": choice.host,
         "device_path": choice.device_path,
         "power_mode": None if choice.power_mode == "leave" else choice.power_mode,
     }
-    return {"name": choice.kind, **{name: value for name, value in said.items() if value is not None}}
+    return {"name": choice.kind, **{name: value for name, value in named.items() if value is not None}}
 
 
 class Schedule(Settings):

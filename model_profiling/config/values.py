@@ -76,47 +76,36 @@ def each_once(entries: _Entries) -> _Entries:
     return entries
 
 
-# Flags that the kit itself passes to the runner, with the setting for each if there is one: a second value
-# would silently win or lose. The last six belong to the script with which the earlier kit ran its runners.
-_OWN_FLAGS = {
-    "--model": "model",
-    "--model_path": "model",
-    "--method": "method",
-    "--method_name": "method",
-    "--input": "inputs.files",
-    "--inputs": "inputs.files",
-    "--sizes": "inputs.sizes",
-    "--values": "inputs.values",
-    "--fill": "inputs.fill",
-    "--seed": "inputs.seed",
-    "--threads": "threads",
-    "--cpu_threads": "threads",
-    "--warmup": "warmup",
-    "--executions": "runs",
-    "--num_executions": "runs",
-    "--disable": "disable",
-    "--time-limit": "schedule.timeout_s",
-    "--count-kernels": "mode",
-    **dict.fromkeys(
-        ("--etdump", "--etdump_path", "--boundaries", "--result", "--output-prefix", "--state"), ""
-    ),
-    **dict.fromkeys(("--output_file", "--features-only", "--memory-rate", "--library"), ""),
-    "--quiet-runner": "runner_path",
-    "--verbose-runner": "runner_path",
-    "--timing-runs": "runs",
-    "--mode": "mode",
-    "--exp": "name",
-    "--outdir": "output_root",
+# Flags that the kit itself passes to the runner, or that the earlier kit's script took, by the setting for
+# them: a second value would silently win or lose.
+_FLAGS_OF_SETTINGS = {
+    "model": "model model_path",
+    "method": "method method_name",
+    "inputs.files": "input inputs",
+    "inputs.sizes": "sizes",
+    "inputs.values": "values",
+    "inputs.fill": "fill",
+    "inputs.seed": "seed",
+    "threads": "threads cpu_threads",
+    "warmup": "warmup",
+    "runs": "executions num_executions timing-runs",
+    "disable": "disable",
+    "schedule.timeout_s": "time-limit",
+    "mode": "count-kernels mode",
+    "runner_path": "quiet-runner verbose-runner",
+    "name": "exp",
+    "output_root": "outdir",
+    "": "boundaries etdump etdump_path features-only library memory-rate output-prefix output_file result "
+    "state",
 }
+_OWN_FLAGS = {flag: setting for setting, flags in _FLAGS_OF_SETTINGS.items() for flag in flags.split()}
 
 
 def own_argument(word: str) -> str:
-    flag = word.partition("=")[0]
-    setting = _OWN_FLAGS.get("--" + flag.lstrip("-") if flag.startswith("-") else flag)
-    if setting == "":
-        raise refuse(f"sets {word!r}, which the kit sets itself", "drop it")
-    if setting:
-        raise refuse(f"sets {word!r}", f"use the setting {setting} instead")
+    flag = word.partition("=")[0].lstrip("-")
+    if word.startswith("-") and flag in _OWN_FLAGS:
+        fix = f"use the setting {_OWN_FLAGS[flag]} instead" if _OWN_FLAGS[flag] else "drop it"
+        raise refuse(f"sets {word!r}, which the kit sets itself", fix)
     return word
 
 

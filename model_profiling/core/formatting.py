@@ -13,13 +13,13 @@ MISSING = "-"
 
 def ranges(numbers: Iterable[int]) -> str:
     """`0-3, 7`."""
-    found: list[list[int]] = []
+    spans: list[list[int]] = []
     for number in sorted(set(numbers)):
-        if found and number == found[-1][1] + 1:
-            found[-1][1] = number
+        if spans and number == spans[-1][1] + 1:
+            spans[-1][1] = number
         else:
-            found.append([number, number])
-    return ", ".join(str(first) if first == last else f"{first}-{last}" for first, last in found)
+            spans.append([number, number])
+    return ", ".join(str(first) if first == last else f"{first}-{last}" for first, last in spans)
 
 
 def span(first: str, last: str) -> str:
@@ -56,10 +56,10 @@ def listing(words: Iterable[str]) -> str:
 def did_you_mean(word: str, known: Iterable[str]) -> str:
     """`did you mean 'export'?`, or empty if nothing known is close. Case and separators do not count; a
     known name may begin with the word, resemble it, or contain it."""
-    names, asked = {_letters(name): name for name in known}, _letters(word)
-    containing = [name for name in names if len(asked) > 2 and asked in name]
-    beginning = [name for name in containing if name.startswith(asked)]
-    near = beginning or difflib.get_close_matches(asked, names, n=1, cutoff=0.6) or containing
+    names, letters = {_letters(name): name for name in known}, _letters(word)
+    containing = [name for name in names if len(letters) > 2 and letters in name]
+    beginning = [name for name in containing if name.startswith(letters)]
+    near = beginning or difflib.get_close_matches(letters, names, n=1, cutoff=0.6) or containing
     return f"did you mean '{names[near[0]]}'?" if near else ""
 
 
@@ -166,7 +166,7 @@ def printable(text: str) -> str:
 def no_command(text: str) -> str:
     """Return `text` with the first character of CI commands (`::error`, `##[group]`, `##vso[`) escaped as in
     JSON; always done, as any output may end up in a CI log."""
-    return _COMMAND.sub(lambda found: (found[1] or "") + f"\\u{ord(found[0][-1]):04x}", text)
+    return _COMMAND.sub(lambda match: (match[1] or "") + f"\\u{ord(match[0][-1]):04x}", text)
 
 
 def in_short(text: str) -> str:
@@ -187,8 +187,8 @@ def printable_data(data: object) -> object:
     return data
 
 
-def _visible(found: re.Match[str]) -> str:
-    character = found[0]
+def _visible(match: re.Match[str]) -> str:
+    character = match[0]
     if unicodedata.category(character) not in _UNSEEN:
         return character
     units = character.encode("utf-16-be", "surrogatepass").hex()

@@ -64,21 +64,21 @@ def parse_format(text: str) -> NumberFormat:
 
 def parse_keep(pairs: Iterable[str]) -> tuple[str, ...]:
     """Read `MODULE=fp32` words: the modules that stay in float32."""
-    kept = []
+    modules = []
     for pair in pairs:
         module, _, wanted = pair.partition("=")
         if not module or wanted != "fp32":
             raise InputError(f"'{pair}' does not say what to keep", "write MODULE=fp32, as features.0=fp32")
-        kept.append(module)
-    return tuple(dict.fromkeys(kept))
+        modules.append(module)
+    return tuple(dict.fromkeys(modules))
 
 
 def format_of_name(stem: str) -> str:
     """Return the number format in a program's name `<model>_<backend>_<format>`; empty if it has none."""
-    found = re.search(rf"_({IN_NAMES})$", stem)
-    if found is None:
+    match = re.search(rf"_({IN_NAMES})$", stem)
+    if match is None:
         return ""
-    word = found[1].removesuffix("-kept")
+    word = match[1].removesuffix("-kept")
     return "int8" if word == "q8" else re.sub(r"^int4-", "int4:", word)
 
 

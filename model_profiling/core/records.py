@@ -53,8 +53,8 @@ def read_record(
 def parse_record(
     kind: type[Record], content: object, where: str, fix: str, text: bytes | None = None
 ) -> Record:
-    """Return `content` as a record; raise an error that names the first field that does not fit. `text` is its
-    JSON, if that is at hand."""
+    """Return `content` as a record; raise an error that names the first field that does not fit. `text` is
+    its JSON, if that is at hand."""
     from pydantic import ValidationError
 
     try:

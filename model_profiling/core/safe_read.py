@@ -61,8 +61,8 @@ def open_regular(path: Path, *, follow: bool = False) -> BinaryIO:
     return os.fdopen(handle, "rb")
 
 
-def _refuse_others(path: Path, found: os.stat_result, named: bool = False) -> None:
-    if kind := kind_of(found.st_mode):
+def _refuse_others(path: Path, status: os.stat_result, named: bool = False) -> None:
+    if kind := kind_of(status.st_mode):
         fix = "name a file" if named else "put the file itself there, or remove it"
         raise InputError(f"{path} is {kind}, not a regular file", fix)
 
@@ -229,7 +229,5 @@ def stays_inside(name: str, where: str = "", *, folder: bool = False) -> str:
 
 
 def _leads_out(name: str, problem: str, where: str) -> FormatError:
-    told = f"{where}: " if where else ""
-    return FormatError(
-        f"{told}{name!r} {problem}", "a run names only files of its own; correct the entry, or measure again"
-    )
+    fix = "a run names only files of its own; correct the entry, or measure again"
+    return FormatError(f"{f'{where}: ' if where else ''}{name!r} {problem}", fix)

@@ -57,9 +57,9 @@ class EagerLanguageModel(EagerModelBase):
         """The longest length that is traced: a prime number, if one fits. It then divides no other size by
         chance, so that the program's shapes at other lengths can be told."""
         primes = (
-            each
-            for each in range(self.prompt, self.context + 1)
-            if all(each % divisor for divisor in range(2, math.isqrt(each) + 1))
+            number
+            for number in range(self.prompt, self.context + 1)
+            if all(number % divisor for divisor in range(2, math.isqrt(number) + 1))
         )
         return next(primes, self.prompt)
 

@@ -93,16 +93,16 @@ class TransformersModel(EagerLanguageModel):
     @property
     def facts(self) -> Constants:
         text = self.config.get_text_config()
-        found: dict[str, bool | int | list[int]] = {
+        facts: dict[str, bool | int | list[int]] = {
             "get_vocab_size": int(text.vocab_size),
             "get_n_layers": int(text.num_hidden_layers),
         }
         if isinstance(text.bos_token_id, int):
-            found["get_bos_id"] = text.bos_token_id
+            facts["get_bos_id"] = text.bos_token_id
         if text.eos_token_id is not None:
             ends = text.eos_token_id
-            found["get_eos_ids"] = [ends] if isinstance(ends, int) else list(ends)
-        return found
+            facts["get_eos_ids"] = [ends] if isinstance(ends, int) else list(ends)
+        return facts
 
     def get_eager_model(self) -> torch.nn.Module:
         import torch
@@ -113,7 +113,7 @@ class TransformersModel(EagerLanguageModel):
         # "eager" is attention from plain operators. Others decompose into more, which XNNPACK does not take.
         how = {"attn_implementation": "eager", "dtype": torch.float32, **_NO_CODE}
         with blaming(f"transformers makes no causal language model from {self.folder}", _OTHER_MODEL):
-            if any(found for pattern in _WEIGHTS for found in self.folder.glob(pattern)):
+            if any(file for pattern in _WEIGHTS for file in self.folder.glob(pattern)):
                 model = AutoModelForCausalLM.from_pretrained(
                     self.folder, config=config, local_files_only=True, **how
                 )

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import io
 import os
+import platform
 import re
 import shlex
 import shutil
@@ -26,36 +27,43 @@ from model_profiling.runner import fetching
 
 Need = Literal["C++ compiler", "aarch64 compiler", "aarch64 C library", "QEMU", "git", "adb", "venv"]
 
-_OS_RELEASE = (Path("/etc/os-release"), Path("/usr/lib/os-release"))
+_QEMU = "(10.1 or newer), or set SME2PROF_QEMU to its path"
+_WHEEL = "make the package index reachable: the kit gets a compiler from its ziglang wheel"
+_ANY: dict[Need, str] = {
+    "C++ compiler": "install g++ or clang++, or set CXX",
+    "aarch64 compiler": "install g++ for aarch64 Linux (aarch64-linux-gnu-g++)",
+    "aarch64 C library": "set SME2PROF_DEBIAN_MIRROR to the address of a Debian mirror (http://HOST/debian), "
+    "from which the kit gets one (2 MB, checked by hash), or SME2PROF_SYSROOT to a folder with glibc, libgcc "
+    "and libstdc++ for aarch64",
+    "QEMU": f"install QEMU's user mode with qemu-aarch64 {_QEMU}",
+    "git": "install git",
+    "adb": "install Android's platform-tools",
+    "venv": "install Python's venv and ensurepip modules, or use a Python that has them",
+}
 _DEBIAN: dict[Need, str] = {
     "C++ compiler": "apt install g++",
     "aarch64 compiler": "apt install g++-aarch64-linux-gnu",
     "aarch64 C library": "apt install libc6-arm64-cross libstdc++6-arm64-cross",
-    "QEMU": "apt install qemu-user from trixie-backports (10.1 or newer), or set SME2PROF_QEMU to its path",
+    "QEMU": f"apt install qemu-user from trixie-backports {_QEMU}",
     "git": "apt install git",
     "adb": "apt install adb",
     # Debian packages venv separately for each Python.
     "venv": f"apt install python{sys.version_info.major}.{sys.version_info.minor}-venv",
 }
-_UBUNTU = "install QEMU 10.1 or newer (Ubuntu has it from 25.10 on), or set SME2PROF_QEMU to its path"
 # Fedora's aarch64 compiler has no C++ library for aarch64, so it is not offered.
 _FIXES: dict[str, dict[Need, str]] = {
     "debian": _DEBIAN,
-    "ubuntu": {**_DEBIAN, "QEMU": _UBUNTU},
+    "ubuntu": {**_DEBIAN, "QEMU": f"install QEMU of Ubuntu 25.10 or newer {_QEMU}"},
     "macos": {
         "C++ compiler": "xcode-select --install",
-        "aarch64 compiler": (
-            "make the package index reachable: the kit gets a compiler from its ziglang wheel"
-        ),
+        "aarch64 compiler": _WHEEL,
         "git": "xcode-select --install",
         "adb": "brew install android-platform-tools",
     },
     "fedora": {
         "C++ compiler": "dnf install gcc-c++",
-        "aarch64 compiler": (
-            "make the package index reachable: the kit gets a compiler from its ziglang wheel"
-        ),
-        "QEMU": "dnf install qemu-user-static (10.1 or newer), or set SME2PROF_QEMU to its path",
+        "aarch64 compiler": _WHEEL,
+        "QEMU": f"dnf install qemu-user-static {_QEMU}",
         "git": "dnf install git",
         "adb": "dnf install android-tools",
     },
@@ -63,22 +71,10 @@ _FIXES: dict[str, dict[Need, str]] = {
         "C++ compiler": "pacman -S gcc",
         "aarch64 compiler": "pacman -S aarch64-linux-gnu-gcc",
         "aarch64 C library": "pacman -S aarch64-linux-gnu-gcc, which brings aarch64-linux-gnu-glibc",
-        "QEMU": "pacman -S qemu-user-static (10.1 or newer), or set SME2PROF_QEMU to its path",
+        "QEMU": f"pacman -S qemu-user-static {_QEMU}",
         "git": "pacman -S git",
         "adb": "pacman -S android-tools",
     },
-}
-_ANY: dict[Need, str] = {
-    "C++ compiler": "install g++ or clang++, or set CXX",
-    "aarch64 compiler": "install g++ for aarch64 Linux (aarch64-linux-gnu-g++)",
-    "aarch64 C library": "set SME2PROF_DEBIAN_MIRROR to the address of a Debian mirror (http://HOST/debian), "
-    "from which the kit gets one (2 MB, checked by hash), or SME2PROF_SYSROOT to a folder with glibc, libgcc "
-    "and libstdc++ for aarch64",
-    "QEMU": "install QEMU's user mode 10.1 or newer and put qemu-aarch64 on the PATH, or set SME2PROF_QEMU "
-    "to its path",
-    "git": "install git",
-    "adb": "install Android's platform-tools",
-    "venv": "install Python's venv and ensurepip modules, or use a Python that has them",
 }
 
 
@@ -94,27 +90,17 @@ class Distribution:
         return _FIXES.get(self.family, {}).get(need, _ANY[need])
 
 
-def this_distribution(root: Path = Path("/")) -> Distribution:
+def this_distribution() -> Distribution:
+    """Return the system by the ID in its os-release, or else by its ID_LIKE."""
     if sys.platform == "darwin":
         return Distribution("macOS", "", "macos")
-    for place in _OS_RELEASE:
-        path = root / place.relative_to("/")
-        if path.is_file():
-            return read_os_release(path.read_text(encoding="utf-8", errors="replace"))
-    return Distribution("Linux", "", "")
-
-
-def read_os_release(text: str) -> Distribution:
-    """Return the distribution in an os-release file, by its ID or else its ID_LIKE."""
-    fields = {}
-    for line in text.splitlines():
-        key, found, value = line.partition("=")
-        if found and not key.startswith("#"):
-            with contextlib.suppress(ValueError):  # a quotation that does not end
-                fields[key.strip()] = next(iter(shlex.split(value)), "")
-    families = (fields.get("ID", ""), *fields.get("ID_LIKE", "").split())
+    try:
+        fields = platform.freedesktop_os_release()
+    except OSError:
+        return Distribution("Linux", "", "")
+    families = (fields["ID"], *fields.get("ID_LIKE", "").split())
     family = next((name for name in families if name in _FIXES), "")
-    return Distribution(fields.get("NAME", "Linux"), fields.get("VERSION_ID", ""), family)
+    return Distribution(fields["NAME"], fields.get("VERSION_ID", ""), family)
 
 
 # Packages from the mirror that this machine's apt already uses, with checked signatures. Needs no root and
@@ -126,7 +112,6 @@ _KEYRINGS = {
 }
 _COMPONENTS = {"Debian": "main", "Ubuntu": "main universe"}
 _TIMEOUT_S = 300
-_INDEX = "$(ORIGIN) $(CODENAME) $(REPO_URI)"
 
 
 @dataclass(frozen=True, slots=True)
@@ -146,44 +131,30 @@ def own_archive(cure: str) -> Archive:
     missing = [tool for tool in ("apt-get", "dpkg") if shutil.which(tool) is None]
     if missing:
         raise SetupError(f"this machine has no {missing[0]}", cure)
-    found = _find_archive(os.environ.get("PATH", ""), os.environ.get("APT_CONFIG", ""))
-    if found is None:
+    archive = _find_archive(os.environ.get("PATH", ""), os.environ.get("APT_CONFIG", ""))
+    if archive is None:
         raise SetupError("apt on this machine has no mirror of Debian or Ubuntu configured", cure)
-    return found
+    return archive
 
 
 @cache
 def _find_archive(path: str, config: str) -> Archive | None:
     """Ask apt, which is slow, once per environment."""
     del path, config
-    listed = process.run(["apt-get", "indextargets", "--format", _INDEX], timeout=60).stdout
-    if found := listed_archive(listed):
-        return found
-    # Before the first `apt update` apt lists nothing, but knows where it would look.
     update = process.run(["apt-get", "--print-uris", "update"], timeout=60, env={"LC_ALL": "C"}).stdout
     return configured_archive(update, this_distribution())
 
 
-def listed_archive(indextargets: str) -> Archive | None:
-    """Return the first repository in the output of `apt-get indextargets` that holds a whole release."""
-    for line in indextargets.splitlines():
-        origin, _, rest = line.partition(" ")
-        suite, _, mirror = rest.partition(" ")
-        # Updates, backports and security are separate suites, not a whole release.
-        if origin in _KEYRINGS and mirror and suite and "-" not in suite and "security" not in mirror:
-            return Archive(origin, suite, mirror)
-    return None
-
-
 def configured_archive(print_uris: str, distribution: Distribution) -> Archive | None:
-    """Return the same from `apt-get --print-uris update`, which does not name the distribution."""
+    """Return the repository with a whole release, from the answer of `apt-get --print-uris update`; updates,
+    backports and security are suites of their own."""
     origin = distribution.family.capitalize()
     if origin not in _KEYRINGS:
         return None
-    found = re.findall(r"^'(\S+?/)dists/([^/\s']+)/InRelease'", print_uris, re.MULTILINE)
+    addresses = re.findall(r"^'(\S+?/)dists/([^/\s']+)/InRelease'", print_uris, re.MULTILINE)
     releases = [
         Archive(origin, suite, mirror)
-        for mirror, suite in found
+        for mirror, suite in addresses
         if "-" not in suite and "security" not in mirror
     ]
     # Other vendors' repositories have the same suites; the distribution's own is at the top of its mirror.

@@ -72,11 +72,11 @@ def segments_of(data: bytes) -> list[Segment]:
 def _needs(data: bytes) -> Elf:
     segments = segments_of(data)
     interpreter, needed = None, []
-    for each in segments:
-        if each.kind == _INTERP:
-            interpreter = _name(data, each.offset, each.offset + each.size)
-        elif each.kind == _DYNAMIC:
-            places = range(each.offset, each.offset + each.size // 16 * 16, 16)
+    for segment in segments:
+        if segment.kind == _INTERP:
+            interpreter = _name(data, segment.offset, segment.offset + segment.size)
+        elif segment.kind == _DYNAMIC:
+            places = range(segment.offset, segment.offset + segment.size // 16 * 16, 16)
             listed = (struct.unpack_from("<qQ", data, place) for place in places)
             entries = list(takewhile(lambda entry: entry[0] != 0, listed))
             tables = dict(entries)

@@ -58,11 +58,11 @@ def show_download(name: str, count: float | None, arrived: Callable[[], float]) 
 
 def bytes_in(folder: Path, name: str = "*") -> float:
     """Return the total size of all files called `name` below `folder`; files may vanish meanwhile."""
-    found = 0
+    total = 0
     for path in folder.rglob(name):
         with contextlib.suppress(OSError):
-            found += path.stat().st_size if path.is_file() else 0
-    return float(found)
+            total += path.stat().st_size if path.is_file() else 0
+    return float(total)
 
 
 def pip(*words: str | Path, timeout: float) -> process.Completed:
@@ -70,19 +70,19 @@ def pip(*words: str | Path, timeout: float) -> process.Completed:
     with tempfile.TemporaryDirectory(prefix="sme2prof-pip-") as folder, contextlib.ExitStack() as last:
 
         def heard(line: str) -> None:
-            if found := _DOWNLOADING.match(line):
-                name = unquote(found[1].rpartition("/")[2])
+            if download := _DOWNLOADING.match(line):
+                name = unquote(download[1].rpartition("/")[2])
                 if name.endswith(".metadata"):
                     return
-                count = float(found[2]) * _UNITS[found[3]] if found[2] else None
+                count = float(download[2]) * _UNITS[download[3]] if download[2] else None
                 last.close()
                 last.enter_context(show_download(name, count, lambda: bytes_in(Path(folder), name)))
             elif line.startswith("Installing collected packages:"):
                 last.close()
                 current_progress().stage(f"installing {plural(line.count(',') + 1, 'package')}")
 
-        asked = [sys.executable, "-m", "pip", *words]
-        return process.run(asked, timeout=timeout, env={**_UNASKED, "TMPDIR": folder}, heard=heard)
+        command = [sys.executable, "-m", "pip", *words]
+        return process.run(command, timeout=timeout, env={**_UNASKED, "TMPDIR": folder}, heard=heard)
 
 
 # Packages fetched on first use, pinned by hash like those that setup installs. The lock files beside this one
@@ -94,8 +94,8 @@ def pip_words(package: str, version: str | None = None) -> tuple[str, ...]:
     requested because it is already installed, which was someone's choice."""
     lock = Path(__file__).with_name(f"{package}.txt")
     locked = f"{package}=={version}"
-    known = any(line.split(" ")[0] == locked for line in lock.read_text(encoding="utf-8").splitlines())
-    return ("--require-hashes", "-r", str(lock)) if known or version is None else (locked,)
+    pinned = any(line.split(" ")[0] == locked for line in lock.read_text(encoding="utf-8").splitlines())
+    return ("--require-hashes", "-r", str(lock)) if pinned or version is None else (locked,)
 
 
 _LARGEST = 50_000_000

@@ -58,10 +58,10 @@ class Extents:
     names: tuple[str, ...]
 
     @classmethod
-    def of(cls, found: list[Found]) -> Extents:
+    def of(cls, functions: list[Found]) -> Extents:
         """Build from (start, end, name); for equal starts keep the longest, then the first by name."""
         best: dict[int, tuple[int, str]] = {}
-        for start, end, name in sorted(found, key=lambda each: (each[0], -each[1], each[2])):
+        for start, end, name in sorted(functions, key=lambda one: (one[0], -one[1], one[2])):
             best.setdefault(start, (end, name))
         ends = np.array([end for end, _ in best.values()], np.int64)
         return cls(np.array(list(best), np.int64), ends, tuple(name for _, name in best.values()))
@@ -132,15 +132,15 @@ def _parse_elf(data: bytes) -> CodeFunctions:
         raise ValueError("it is not a 64-bit little-endian ELF file")
     segments, machine = elf.segments_of(data), elf.machine_of(data)
     symbols, unwound = _symbols(data), _unwind_entries(data, segments)
-    executable = [each for each in segments if each.executable]
-    made = [_addresses_made(data, each, machine) for each in executable]
+    executable = [segment for segment in segments if segment.executable]
+    made = [_addresses_made(data, segment, machine) for segment in executable]
     taken = np.unique(np.concatenate([np.zeros(0, np.int64), *made, *relocated_to(data)]))
     begun: list[Found] = []
-    for first, last in (gap for each in executable for gap in _gaps(each, [*symbols, *unwound])):
+    for first, last in (gap for segment in executable for gap in _gaps(segment, [*symbols, *unwound])):
         starts = taken[slice(*np.searchsorted(taken, (first, last)))].tolist()
         begun += [(start, end, "") for start, end in zip(starts, [*starts[1:], last], strict=False)]
     arm = executable if machine == elf.AARCH64 else []
-    code = tuple((each.address, arm_words(data, each.offset, each.size)) for each in arm)
+    code = tuple((segment.address, arm_words(data, segment.offset, segment.size)) for segment in arm)
     unnamed = Extents.of([*unwound, *begun])
     return CodeFunctions(_build_id(data, segments), Extents.of(symbols), unnamed, code)
 
@@ -166,45 +166,45 @@ def _build_id(data: bytes, segments: list[elf.Segment]) -> str | None:
 
 def _symbols(data: bytes) -> list[Found]:
     sections = _sections(data)
-    found: list[Found] = []
-    for each in sections:
-        if each.kind not in (_SYMTAB, _DYNSYM):
+    symbols: list[Found] = []
+    for section in sections:
+        if section.kind not in (_SYMTAB, _DYNSYM):
             continue
-        if each.link >= len(sections):
+        if section.link >= len(sections):
             raise ValueError("its symbols have no names")
-        names = sections[each.link]
+        names = sections[section.link]
         strings = data[names.offset : names.offset + names.size]
-        every = np.frombuffer(data, _SYMBOL, each.size // _SYMBOL.itemsize, each.offset)
+        every = np.frombuffer(data, _SYMBOL, section.size // _SYMBOL.itemsize, section.offset)
         functions = every[(every["info"] & 15 == _FUNCTION) & (every["section"] != 0) & (every["size"] > 0)]
         functions = functions[(functions["value"] < 1 << 62) & (functions["size"] < 1 << 62)]
         for name, _, _, _, value, extent in functions.tolist():
             stop = strings.find(b"\0", name, name + _LONGEST_NAME)
             if stop > name:
-                found.append((value, value + extent, strings[name:stop].decode("utf-8", "replace")))
-    return found
+                symbols.append((value, value + extent, strings[name:stop].decode("utf-8", "replace")))
+    return symbols
 
 
 def _unwind_entries(data: bytes, segments: list[elf.Segment]) -> list[Found]:
     """Read the sorted table in `.eh_frame_hdr`; each row leads to an entry with the function's length. Return
     nothing if the linker used another format than four bytes each."""
-    header = next((each for each in segments if each.kind == _EH_FRAME_HDR), None)
+    header = next((segment for segment in segments if segment.kind == _EH_FRAME_HDR), None)
     if header is None or data[header.offset : header.offset + 4] != _UNWIND_HEADER:
         return []
     (count,) = struct.unpack_from("<I", data, header.offset + 8)
     table = np.frombuffer(data, _UNWIND_ENTRY, count, header.offset + 12)
     starts, entries = (header.address + table[name].astype(np.int64) for name in ("start", "entry"))
     words = np.ndarray((len(data) - 3,), "<u4", data, strides=(1,))
-    found: list[Found] = []
-    for each in segments:
-        if each.kind == elf.LOAD:
-            inside = (entries >= each.address) & (entries < each.address + each.size - 16)
-            at = entries[inside] - each.address + each.offset
+    functions: list[Found] = []
+    for segment in segments:
+        if segment.kind == elf.LOAD:
+            inside = (entries >= segment.address) & (entries < segment.address + segment.size - 16)
+            at = entries[inside] - segment.address + segment.offset
             begins = entries[inside] + 8 + words[at + 8].astype(np.int32)
             lengths = words[at + 12].astype(np.int64)
             right = (begins == starts[inside]) & (lengths > 0)
             pairs = zip(begins[right].tolist(), lengths[right].tolist(), strict=True)
-            found += [(start, start + length, "") for start, length in pairs]
-    return found
+            functions += [(start, start + length, "") for start, length in pairs]
+    return functions
 
 
 def _addresses_made(data: bytes, segment: elf.Segment, machine: int) -> Addresses:
@@ -218,13 +218,13 @@ def _addresses_made(data: bytes, segment: elf.Segment, machine: int) -> Addresse
 
 def relocated_to(data: bytes) -> list[Addresses]:
     """Return the addresses that the loader writes into tables."""
-    found = []
-    for each in _sections(data):
-        if each.kind == _RELA:
-            every = np.frombuffer(data, _RELOCATION, each.size // _RELOCATION.itemsize, each.offset)
+    addresses = []
+    for section in _sections(data):
+        if section.kind == _RELA:
+            every = np.frombuffer(data, _RELOCATION, section.size // _RELOCATION.itemsize, section.offset)
             is_relative = every["type"] == _RELATIVE.get(elf.machine_of(data), -1)
-            found.append(every["addend"][is_relative].astype(np.int64))
-    return found
+            addresses.append(every["addend"][is_relative].astype(np.int64))
+    return addresses
 
 
 def _gaps(code: elf.Segment, known: list[Found]) -> list[tuple[int, int]]:
@@ -275,13 +275,13 @@ def _parse_macho(data: bytes) -> CodeFunctions:
         at += size
     starts = _function_starts(data, *listed)
     names = _macho_names(data, begin, symbols)
-    found = [
+    functions = [
         (start, end, names.get(start, ""))
         for start, end in zip(starts, [*starts[1:], length], strict=False)
         if end > start
     ]
-    named = Extents.of([each for each in found if each[2]])
-    unnamed = Extents.of([(start, end, "") for start, end, _ in found])
+    named = Extents.of([function for function in functions if function[2]])
+    unnamed = Extents.of([(start, end, "") for start, end, _ in functions])
     # The header begins both the file and the loaded image, and the code follows it.
     return CodeFunctions(uuid, named, unnamed, ((0, arm_words(data, 0, min(length, len(data)))),))
 
@@ -335,13 +335,13 @@ def _macho_names(data: bytes, begin: int, table: tuple[int, int, int, int]) -> d
     text = data[strings : strings + length]
     every = np.frombuffer(data, _MACHO_SYMBOL, count, offset)
     chosen = every[(every["type"] & _DEBUGGING == 0) & (every["type"] & _KIND == _IN_SECTION)]
-    found: dict[int, str] = {}
+    names: dict[int, str] = {}
     for name, value in zip(chosen["name"].tolist(), chosen["value"].tolist(), strict=True):
         stop = text.find(b"\0", name, name + _LONGEST_NAME)
         if stop > name:
             # Mach-O puts an underscore before C names.
-            found.setdefault(value - begin, text[name:stop].decode("utf-8", "replace")[1:])
-    return found
+            names.setdefault(value - begin, text[name:stop].decode("utf-8", "replace")[1:])
+    return names
 
 
 # Instructions of Arm.
@@ -386,12 +386,12 @@ def arm_addresses(words: Words, address: int) -> Addresses:
     pages = np.where(pages >= 1 << 20, pages - (1 << 21), pages)
     base = (address + 4 * places & ~0xFFF) + (pages << 12)
     register = code & 31
-    found = []
+    addresses = []
     for step in range(1, _NEAR + 1):
         after = words[np.minimum(places + step, len(words) - 1)].astype(np.int64)
         completes = (after & _ADD_MASK == _ADD) & (after >> 5 & 31 == register)
-        found.append((base + (after >> 10 & 0xFFF))[completes])
-    return np.unique(np.concatenate(found))
+        addresses.append((base + (after >> 10 & 0xFFF))[completes])
+    return np.unique(np.concatenate(addresses))
 
 
 def arm_multiplies(words: Words) -> bool:

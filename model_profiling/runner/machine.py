@@ -50,7 +50,7 @@ def parse_target(text: str) -> TargetChoice:
 
 
 def place_of(name: str) -> str:
-    """Return the folder for the runs of a machine that the user calls `name`."""
+    """Return the name of a machine as a valid file name, as of the folder for its runs."""
     return re.sub(r"[^A-Za-z0-9._-]+", "-", name)
 
 
@@ -123,8 +123,8 @@ class MachineFacts:
 def cpus_of_cluster(clusters: Sequence[Cluster], wanted: ClusterName, machine: str) -> tuple[int, ...]:
     """Return the CPUs of the cluster `wanted`; of two kinds, the big ones are also the prime ones."""
     if len(clusters) < 2:
-        told = "are all alike" if clusters else "do not show which kind each is"
-        raise InputError(f"the CPUs of {machine} {told}: there is no {wanted} cluster", "give CPU numbers")
+        why = "are all alike" if clusters else "do not show which kind each is"
+        raise InputError(f"the CPUs of {machine} {why}: there is no {wanted} cluster", "give CPU numbers")
     named = [cluster for cluster in clusters if cluster.name == wanted]
     if not named and wanted == "prime":
         named = [clusters[-1]]
@@ -183,18 +183,18 @@ def _name(place: int, kinds: int) -> ClusterName:
     return "prime" if place == kinds - 1 and kinds > 2 else "big"
 
 
-def _one_of(said: Mapping[int, str], cpus: Sequence[int]) -> str | None:
+def _one_of(values: Mapping[int, str], cpus: Sequence[int]) -> str | None:
     """Return the distinct values of these CPUs, joined."""
-    return " + ".join(dict.fromkeys(said[cpu] for cpu in cpus if cpu in said)) or None
+    return " + ".join(dict.fromkeys(values[cpu] for cpu in cpus if cpu in values)) or None
 
 
 def _numbers(files: Mapping[str, str]) -> dict[int, int]:
-    found = {}
+    numbers = {}
     for path, text in files.items():
         cpu = _cpu(path)
         if cpu is not None and re.fullmatch(r"[0-9]{1,9}", text.strip()) and int(text) > 0:
-            found[cpu] = int(text)
-    return found
+            numbers[cpu] = int(text)
+    return numbers
 
 
 def _cpu(path: str) -> int | None:

@@ -109,16 +109,16 @@ def _named(
     for number in np.unique(columns["file"]).tolist():
         if number >= 0:
             opened[number] = _open(loaded[number], folders)
-    kept = {number: place for place, number in enumerate(opened)}
+    index_of = {number: place for place, number in enumerate(opened)}
     places = np.stack([columns["file"], columns["offset"]], axis=1)
     distinct, which = np.unique(places, axis=0, return_inverse=True)
     functions: dict[SampledFunction, int] = {}
     function_of = np.zeros(len(distinct), np.int64)
     for row, (number, offset) in enumerate(distinct.tolist()):
         code = opened[number][1] if number in opened else None
-        found, function = code.holding(offset) if code else None, SampledFunction(kept.get(number, -1))
-        if code and found:
-            function = SampledFunction(function.file, found.start, found.name, code.multiplies(found))
+        holder, function = code.holding(offset) if code else None, SampledFunction(index_of.get(number, -1))
+        if code and holder:
+            function = SampledFunction(function.file, holder.start, holder.name, code.multiplies(holder))
         function_of[row] = functions.setdefault(function, len(functions))
     rows = np.stack(
         [columns["call"], columns["operator"], columns["thread"], function_of[which.reshape(-1)]], axis=1

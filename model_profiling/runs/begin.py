@@ -23,7 +23,7 @@ from model_profiling.config import names
 from model_profiling.config.baseline import OnCpu, asks_to_repeat, on_cpu, once_each
 from model_profiling.config.names import MANIFEST, RunFiles, earlier_name
 from model_profiling.config.remarks import Diagnostic
-from model_profiling.config.settings import Experiment, ProfileConfig
+from model_profiling.config.settings import ProfileConfig
 from model_profiling.core import files
 from model_profiling.core.errors import FormatError, InputError, ProfilingError
 from model_profiling.core.progress import Progress
@@ -243,24 +243,23 @@ def with_earlier(config: ProfileConfig, earlier: Manifest) -> ProfileConfig:
     """Return `config` with the experiments that an earlier config put into the run; schedule and comparisons
     are those of the config that measures latencies."""
     own = {experiment.name: experiment for experiment in config.experiments}
-    if not earlier.settings or set(_experiments(earlier)) <= set(own):
+    if set(_experiments(earlier)) <= set(own):
         return config
+    stored = stored_config(earlier, config.output_root)
+    merged = {experiment.name: experiment for experiment in stored.experiments} | own
+    timing = config if any(each.mode == "timing" for each in config.experiments) else stored
+    update = {"schedule": timing.schedule, "analysis": timing.analysis}
+    return config.model_copy(update={"experiments": tuple(merged.values()), **update})
+
+
+def stored_config(manifest: Manifest, run_dir: Path) -> ProfileConfig:
     try:
-        stored = ProfileConfig.model_validate(earlier.settings)
+        return ProfileConfig.model_validate(manifest.settings)
     except ValidationError as problem:
         raise InputError(
-            f"{config.output_root} has settings of another version of the kit",
+            f"{run_dir} has settings of another version of the kit",
             "begin again with --force, or choose another folder",
         ) from problem
-    merged: dict[str, Experiment] = {experiment.name: experiment for experiment in stored.experiments} | own
-    timing = config if any(each.mode == "timing" for each in config.experiments) else stored
-    return config.model_copy(
-        update={
-            "experiments": tuple(merged.values()),
-            "schedule": timing.schedule,
-            "analysis": timing.analysis,
-        }
-    )
 
 
 def check_startable(run_dir: Path) -> None:

@@ -88,12 +88,12 @@ def _other_case(baseline: Origin, candidate: Origin) -> str | None:
     """Return the reason if the sides ran other methods, or had other inputs; unknown ones do not differ."""
     sides = baseline, candidate
     phases = [(side.tokens, side.position) for side in sides]
-    known = not any(None in phase for phase in phases)
-    same = phases[0] == phases[1] if known else baseline.fed == candidate.fed
+    phases_known = not any(None in phase for phase in phases)
+    same = phases[0] == phases[1] if phases_known else baseline.fed == candidate.fed
     if (same and baseline.method == candidate.method) or not all(side.method for side in sides):
         return None
-    told = "; ".join(f"{side.name} ran {side.case}" for side in sides)
-    return f"they are different cases ({told})"
+    cases = "; ".join(f"{side.name} ran {side.case}" for side in sides)
+    return f"they are different cases ({cases})"
 
 
 def _same_code(baseline: Origin, candidate: Origin) -> str | None:

@@ -140,14 +140,14 @@ def proving_run(run_dir: Path, manifest: Manifest) -> Path | None:
     """Return the newest finished emulated run of the same program, method (if known) and inputs beside
     `run_dir`, other than itself."""
     here = run_dir.resolve()
-    found: list[tuple[str, Path]] = []
+    runs: list[tuple[str, Path]] = []
     for path in sorted(here.parent.glob(f"*/{names.MANIFEST}")) if manifest.model_sha256 else ():
         if path.parent != here and (other := _readable(path.parent)) is not None:
             same = other.model_sha256 == manifest.model_sha256 and other.fed == manifest.fed
             same = same and manifest.method in ("", other.method)
             if same and other.target.times is Times.EMULATED and other.has_ended:
-                found.append((other.started, path.parent))
-    return max(found)[1] if found else None
+                runs.append((other.started, path.parent))
+    return max(runs)[1] if runs else None
 
 
 def _readable(run_dir: Path) -> Manifest | None:
@@ -216,9 +216,9 @@ USUAL = Factors({CONV: PUBLISHED, GEMM: PUBLISHED, ONE_ROW: FIELD})
 
 def parse_factors(text: str) -> Factors:
     """Parse `LOW:HIGH` for convolution and GEMM, or read a file with a range for each kind."""
-    found = re.fullmatch(r"([^:\n]+):([^:\n]+)", text)
-    numbers = [_number(word) for word in found.groups()] if found else []
-    if found and None not in numbers:
+    bounds = re.fullmatch(r"([^:\n]+):([^:\n]+)", text)
+    numbers = [_number(word) for word in bounds.groups()] if bounds else []
+    if bounds and None not in numbers:
         given = _range(numbers, f"--sme2-factor {text}")
         return Factors({**USUAL.ranges, CONV: given, GEMM: given}, given=True)
     path = Path(text)

@@ -133,14 +133,14 @@ def input_names(model: Path, program: Program, method: Method) -> tuple[str, ...
 
 
 def _input(method: Method, names: Sequence[str], name: str) -> tuple[int, Tensor, bool]:
-    known = {str(number): place for place, number in enumerate(method.input_numbers)}
-    known |= {each: place for place, each in enumerate(names)}
-    if name not in known:
+    places = {str(number): place for place, number in enumerate(method.input_numbers)}
+    places |= {each: place for place, each in enumerate(names)}
+    if name not in places:
         raise InputError(
             f"method {method.name} has no input {name!r}",
-            f"choose from {listing(names or list(known))}" if known else "leave it out",
+            f"choose from {listing(names or list(places))}" if places else "leave it out",
         )
-    place = known[name]
+    place = places[name]
     return method.input_numbers[place], method.inputs[place], method.variable[place]
 
 
@@ -167,11 +167,11 @@ def sizes_for_length(
 ) -> tuple[str, tuple[int, ...]]:
     """Return the input's name and its sizes: all are `given`, or the only one above 1."""
     content = read_program(program)
-    found = content.method(method)
-    if found is None:
+    chosen = content.method(method)
+    if chosen is None:
         raise InputError(f"{program.name} has no method {method!r}", "choose one that it has")
-    names = input_names(program, content, found)
-    _, tensor, _ = _input(found, names, name)
+    names = input_names(program, content, chosen)
+    _, tensor, _ = _input(chosen, names, name)
     if len(given) > 1:
         return name, given
     large = [place for place, size in enumerate(tensor.shape) if size > 1]
@@ -205,8 +205,8 @@ def find_libraries(fed: Feed, program: str, target: Target) -> tuple[Path, ...]:
     """Return the libraries with the operators that the kit's runner lacks on a prepared target; refuse a
     program if there are none."""
     needed = {step.name for step in fed.method.operators} if fed.method else set()
-    known = target.operators() if needed else None
-    lacking = needed - known if known is not None else set()
+    built_in = target.operators() if needed else None
+    lacking = needed - built_in if built_in is not None else set()
     libraries = target.libraries_with(lacking) if lacking else ()
     if lacking and not libraries:
         missing, fix = missing_operators(lacking)

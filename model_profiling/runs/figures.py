@@ -13,13 +13,13 @@ from pathlib import Path
 from model_profiling.config import names
 from model_profiling.config.remarks import Diagnostic
 from model_profiling.config.series import Pair, Series
-from model_profiling.config.settings import AnalysisSettings, ProfileConfig, Schedule
+from model_profiling.config.settings import AnalysisSettings, ProfileConfig
 from model_profiling.core import files
 from model_profiling.core.errors import InputError, ProfilingError
 from model_profiling.core.records import write_record
 from model_profiling.core.safe_read import inside
 from model_profiling.runs import Latency, Manifest, Metrics, PairSpeedup, Result, Run, Times
-from model_profiling.runs.begin import fit_to_machine, with_earlier
+from model_profiling.runs.begin import fit_to_machine, stored_config
 from model_profiling.runs.comparability import compare_timed, timed
 from model_profiling.runs.folders import refuse_links_out
 from model_profiling.runs.journal import Entry, Journal
@@ -44,17 +44,17 @@ _THROTTLED = 2
 
 
 def compute_metrics(
-    manifest: Manifest, journal: Journal, run_dir: Path, known: Mapping[Series, Latency]
+    manifest: Manifest, journal: Journal, run_dir: Path, by_series: Mapping[Series, Latency]
 ) -> Metrics:
-    """Return the content of metrics.json; `known` is the result of `latencies`."""
+    """Return the content of metrics.json; `by_series` is the result of `latencies`."""
     pairs = manifest.pairs or ()
     results = {result.series: result for result in manifest.results}
     settings = AnalysisSettings.model_validate(manifest.settings.get("analysis") or {})
     return Metrics(
         model=Path(manifest.model).name,
         times=Run(run_dir, manifest).times,
-        latencies=tuple(known.values()),
-        stability=tuple(_stability(manifest, journal, list(known))),
+        latencies=tuple(by_series.values()),
+        stability=tuple(_stability(manifest, journal, list(by_series))),
         comparisons=tuple(
             PairSpeedup(pair.label, pair.baseline, pair.candidate, _speedup(settings, journal, pair))
             for pair in pairs
@@ -72,7 +72,7 @@ def latencies(manifest: Manifest, journal: Journal) -> dict[Series, Latency]:
     }
 
 
-def robust_stats(result: Result, found: Latency, journal: Journal, model: str) -> RobustStats:
+def robust_stats(result: Result, latency: Latency, journal: Journal, model: str) -> RobustStats:
     """Return the content of `_robust_stats.json`: statistics and every latency by round, in milliseconds."""
     series, rounds = result.series, journal.rounds_of(result.series)
     return RobustStats(
@@ -81,7 +81,7 @@ def robust_stats(result: Result, found: Latency, journal: Journal, model: str) -
         warmup=result.warmup,
         end_to_end_rounds_ms=_tuples(journal.latencies_ms(series, rounds)),
         traced_rounds_ms=_tuples(journal.latencies_ms(series, min(rounds, TRACED_ROUNDS), "traced")),
-        **{name: getattr(found, name) for name in Latency.__dataclass_fields__},
+        **{name: getattr(latency, name) for name in Latency.__dataclass_fields__},
     )
 
 
@@ -110,12 +110,12 @@ def _latency(journal: Journal, series: Series) -> Latency:
     )
 
 
-def _stability(manifest: Manifest, journal: Journal, known: list[Series]) -> Iterator[Diagnostic]:
+def _stability(manifest: Manifest, journal: Journal, measured: list[Series]) -> Iterator[Diagnostic]:
     """Yield reasons to trust the latencies less: about the machine, then about each series."""
-    threads = max((series.threads or 1 for series in known), default=0)
+    threads = max((series.threads or 1 for series in measured), default=0)
     for warning in machine_warnings(_conditions(manifest.machine), threads=threads) if threads else ():
         yield Diagnostic(None, warning.code, warning.seen, warning.advice, warning.numbers)
-    for series in known:
+    for series in measured:
         entries, rounds = journal.ended_well("untraced", series), timed(journal, series).rounds
         interrupted = _interruptions(journal, series, entries).warning
         few = latency_warnings(rounds, in_turns=_in_turns(entries))
@@ -182,8 +182,8 @@ def _machine_use(entries: Sequence[Entry]) -> MachineUse | None:
 
 
 def _range(values: Iterable[float | None]) -> tuple[float, float] | None:
-    known = [value for value in values if value is not None]
-    return (min(known), max(known)) if known else None
+    numbers = [value for value in values if value is not None]
+    return (min(numbers), max(numbers)) if numbers else None
 
 
 def _summary(rounds: list[list[float]]) -> LatencySummary | None:
@@ -192,14 +192,14 @@ def _summary(rounds: list[list[float]]) -> LatencySummary | None:
 
 
 def _tracer_cost(untraced: list[list[float]], traced: list[list[float]]) -> TracerCost | None:
-    found = compare_rounds(untraced[: len(traced)], traced)
-    if found.ratio is None:
+    speedup = compare_rounds(untraced[: len(traced)], traced)
+    if speedup.ratio is None:
         return None
     return TracerCost(
-        share=1 / found.ratio - 1,
-        low=1 / found.high - 1 if found.high else None,
-        high=1 / found.low - 1 if found.low else None,
-        rounds=found.rounds,
+        share=1 / speedup.ratio - 1,
+        low=1 / speedup.high - 1 if speedup.high else None,
+        high=1 / speedup.low - 1 if speedup.low else None,
+        rounds=speedup.rounds,
     )
 
 
@@ -215,8 +215,8 @@ def _speedup(settings: AnalysisSettings, journal: Journal, pair: Pair) -> Speedu
     )
 
 
-def _parity(known: Mapping[Series, Result], manifest: Manifest, run_dir: Path, pair: Pair) -> PairParity:
-    sides = [known[side] for side in (pair.baseline, pair.candidate) if side in known]
+def _parity(results: Mapping[Series, Result], manifest: Manifest, run_dir: Path, pair: Pair) -> PairParity:
+    sides = [results[side] for side in (pair.baseline, pair.candidate) if side in results]
     if len([result for result in sides if result.outputs]) < 2:
         reason = "an evidence process did not finish"
         if any(result.own_runner for result in sides):
@@ -236,19 +236,19 @@ def _parity(known: Mapping[Series, Result], manifest: Manifest, run_dir: Path, p
 def output_files(result: Result, run_dir: Path) -> list[OutputFile]:
     return [
         OutputFile(
-            inside(run_dir, str(kept.file), f"{result.series}: output {at}"),
-            kept.dtype,
-            kept.shape,
-            kept.dim_order,
+            inside(run_dir, str(output.file), f"{result.series}: output {at}"),
+            output.dtype,
+            output.shape,
+            output.dim_order,
         )
-        for at, kept in enumerate(result.outputs)
-        if kept.file
+        for at, output in enumerate(result.outputs)
+        if output.file
     ]
 
 
 def _middle(nanoseconds: list[int | None]) -> float | None:
-    known = sorted(value for value in nanoseconds if value is not None)
-    return known[len(known) // 2] / 1e6 if known else None
+    measured = sorted(value for value in nanoseconds if value is not None)
+    return measured[len(measured) // 2] / 1e6 if measured else None
 
 
 # What a session leaves in a run directory: its figures, and how the run ended.
@@ -309,7 +309,7 @@ def _final_state(manifest: Manifest, journal: Journal) -> State:
 
 def reopen(config: ProfileConfig) -> Measured:
     """Reopen the run directory of an earlier session, and compute its figures again for `config`. The model
-    may be gone; then the manifest's record of it counts. The schedule stays as it was measured."""
+    may be gone; then the manifest's record of it counts. Only what is compared can differ from before."""
     refuse_links_out(config.output_root)
     manifest = read_manifest(config.output_root) or read_summary_0(config.output_root)
     if manifest is None:
@@ -323,20 +323,20 @@ def reopen(config: ProfileConfig) -> Measured:
         )
     features = manifest.machine.before.features if manifest.machine.before else ()
     fitted = fit_to_machine(config, features, manifest.target.times is not Times.EMULATED).config
-    fitted = with_earlier(fitted, manifest)
-    here = config.model.is_file()
-    if [each.name for each in fitted.experiments] != list(manifest.experiments) or (
+    stored, here = stored_config(manifest, config.output_root), config.model.is_file()
+    if not {each.name for each in fitted.experiments} <= set(manifest.experiments) or (
         here and files.sha256(config.model) != manifest.model_sha256
     ):
         raise InputError(
             f"{config.output_root} holds a run of other experiments or of another program",
             "run it again, without --analysis-only",
         )
-    fitted = fitted.model_copy(
+    timing = any(each.mode == "timing" for each in fitted.experiments)
+    fitted = stored.model_copy(
         update={
-            "model": config.model if here else Path(manifest.model),
-            "method": config.method or manifest.method,
-            "schedule": Schedule.model_validate(manifest.settings["schedule"]),
+            "model": config.model if here else stored.model,
+            "output_root": config.output_root,
+            "analysis": fitted.analysis if timing else stored.analysis,
         }
     )
     stem = names.with_method(fitted.model.stem, manifest.method, manifest.fed)

@@ -36,8 +36,8 @@ def runs_in(folder: Path) -> tuple[Path, ...]:
 
 def only_run_in(folder: Path) -> Path:
     """Return the one run directory in `folder`; itself if there are none or several."""
-    found = runs_in(folder)
-    return found[0] if len(found) == 1 else folder
+    runs = runs_in(folder)
+    return runs[0] if len(runs) == 1 else folder
 
 
 def expand_runs(folders: Iterable[Path]) -> tuple[Path, ...]:

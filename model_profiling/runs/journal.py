@@ -123,13 +123,20 @@ class Entry:
     @property
     def inferences(self) -> Inferences:
         if not self.launch:
-            told = bool(self.cpu_ns)
+            has_cpu_time = bool(self.cpu_ns)
             return Inferences(
-                (self.iterations_ns,), (self.cpu_ns,) * told, (self.preemptions,) * told, alone=True
+                (self.iterations_ns,),
+                (self.cpu_ns,) * has_cpu_time,
+                (self.preemptions,) * has_cpu_time,
+                alone=True,
             )
-        known = (self.machine_before and self.machine_before.capacities) or ()
-        speeds = [known[cpu] if cpu is not None and cpu < len(known) else None for cpu in self.turns_cpu]
-        return Inferences(self.turns_ns, self.turns_cpu_ns, self.turns_preemptions, speeds if known else ())
+        capacities = (self.machine_before and self.machine_before.capacities) or ()
+        speeds = [
+            capacities[cpu] if cpu is not None and cpu < len(capacities) else None for cpu in self.turns_cpu
+        ]
+        return Inferences(
+            self.turns_ns, self.turns_cpu_ns, self.turns_preemptions, speeds if capacities else ()
+        )
 
     @property
     def series(self) -> Series:
@@ -141,9 +148,9 @@ class Entry:
         for field_name in ("experiment", "etdump", "boundaries", "log", "told"):
             if name := getattr(self, field_name):
                 yield field_name, name
-        for at, kept in enumerate(self.outputs):
-            if kept.file is not None:
-                yield f"outputs.{at}.file", str(kept.file)
+        for at, output in enumerate(self.outputs):
+            if output.file is not None:
+                yield f"outputs.{at}.file", str(output.file)
 
 
 class Journal:
@@ -170,8 +177,8 @@ class Journal:
 
     def ended_well(self, kind: Kind, series: Series) -> list[Entry]:
         """Return the successful processes of one kind of a series, by round."""
-        found = [entry for entry in self.of(series) if (entry.kind, entry.state) == (kind, "done")]
-        return sorted(found, key=lambda entry: entry.round)
+        entries = [entry for entry in self.of(series) if (entry.kind, entry.state) == (kind, "done")]
+        return sorted(entries, key=lambda entry: entry.round)
 
     def evidence(self, series: Series) -> Entry | None:
         return next(iter(self.ended_well("evidence", series)), None)
@@ -192,13 +199,13 @@ class Journal:
         self, series: Series, rounds: int, kind: Kind = "untraced", rule: Rule | None = None
     ) -> list[list[float]]:
         """Return the latencies of a series that count, one list per round; a round without any is empty."""
-        found: list[list[float]] = [[] for _ in range(rounds)]
+        by_round: list[list[float]] = [[] for _ in range(rounds)]
         rule = rule or self.rule(series.threads)
         for entry in self.ended_well(kind, series):
             if entry.round < rounds:
                 turns = entry.inferences.counted(rule.measure, rule.speed)
-                found[entry.round] = [ms for turn in turns for ms in turn]
-        return found
+                by_round[entry.round] = [ms for turn in turns for ms in turn]
+        return by_round
 
     def turns_ms(
         self, series: Series, kind: Kind = "untraced", rule: Rule | None = None

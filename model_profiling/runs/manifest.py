@@ -160,9 +160,9 @@ class Result:
                 yield field_name, name
         for field_name in ("etdump_rounds", "boundaries"):
             yield from ((f"{field_name}.{at}", name) for at, name in enumerate(getattr(self, field_name)))
-        for at, kept in enumerate(self.outputs):
-            if kept.file is not None:
-                yield f"outputs.{at}.file", str(kept.file)
+        for at, output in enumerate(self.outputs):
+            if output.file is not None:
+                yield f"outputs.{at}.file", str(output.file)
 
     @property
     def files(self) -> tuple[str, ...]:
@@ -255,18 +255,18 @@ class Manifest:
     @property
     def case_words(self) -> list[str]:
         """The options that ask for the same method, and the same sizes and values of inputs."""
-        found = ["--method", self.method] if self.method not in ("", "forward") else []
+        words = ["--method", self.method] if self.method not in ("", "forward") else []
         for option, given, joint in zip(("--length", "--input"), self.asked_inputs, "x,", strict=True):
             for name, numbers in given.items():
-                found += [option, f"{name}={joint.join(f'{number:g}' for number in numbers)}"]
-        return found
+                words += [option, f"{name}={joint.join(f'{number:g}' for number in numbers)}"]
+        return words
 
     @property
     def asked_inputs(self) -> tuple[Mapping[str, Sequence[int]], Mapping[str, Sequence[float]]]:
         """Sizes and values of inputs, as the settings keep them."""
         inputs = self.settings.get("inputs") if self.fed else None
-        asked = inputs if isinstance(inputs, Mapping) else {}
-        return asked.get("sizes") or {}, asked.get("values") or {}
+        given = inputs if isinstance(inputs, Mapping) else {}
+        return given.get("sizes") or {}, given.get("values") or {}
 
     @property
     def spoken_case(self) -> tuple[str, ...]:
@@ -333,7 +333,8 @@ def read_manifest(run_dir: Path) -> Manifest | None:
         return None
 
     def today(content: JsonObject) -> JsonObject:
-        return manifest_of_today(content, run_dir) if is_manifest_0(content) else content
+        earlier = "schema_version" not in content and is_manifest_0(content)
+        return manifest_of_today(content, run_dir) if earlier else content
 
     fix = f"without it, the validity of the times is not known; {MEASURE_AGAIN}"
     return _own_files_only(read_record(Manifest, path, fix, today), path)
@@ -344,8 +345,8 @@ def read_summary_0(run_dir: Path) -> Manifest | None:
     for path in sorted(run_dir.glob(f"*{names.SUMMARY}")):
         content = read_json_object(path, MEASURE_AGAIN)
         if is_summary_0(content):
-            found = parse_record(Manifest, manifest_of_today(content, run_dir), str(path), MEASURE_AGAIN)
-            return _own_files_only(found, path)
+            manifest = parse_record(Manifest, manifest_of_today(content, run_dir), str(path), MEASURE_AGAIN)
+            return _own_files_only(manifest, path)
     return None
 
 

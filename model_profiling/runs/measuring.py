@@ -15,7 +15,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from model_profiling.config.names import LAUNCHES, RUNNER_JSON, SAMPLES, XNNTRACE_LOG, RunFiles
+from model_profiling.config.names import SAMPLES, XNNTRACE_LOG, RunFiles
 from model_profiling.config.reading import pairs
 from model_profiling.config.remarks import Diagnostic
 from model_profiling.config.series import Pair, Series
@@ -139,6 +139,10 @@ class Measuring:
         return self.journal.timed_of(experiment.name for experiment in self.config.experiments)
 
     @property
+    def peak_memory_bytes(self) -> int:
+        return max((entry.peak_memory_bytes or 0 for entry in self.journal.entries()), default=0)
+
+    @property
     def rounds_begun(self) -> int:
         return self.journal.rounds_begun(experiment.name for experiment in self.config.experiments)
 
@@ -154,8 +158,8 @@ class Measuring:
                 # A crash must not cost others their results; without evidence, timings still count.
                 if step.kind in TIMED:
                     self.failed.add(step.series)
-                log, kept = scratch / "process.log", self.place.of_series(step.series, "_failed.log")
-                log_name = self._move(log, kept) if log.exists() else None
+                log, failed_log = scratch / "process.log", self.place.of_series(step.series, "_failed.log")
+                log_name = self._move(log, failed_log) if log.exists() else None
                 entry = replace(blank, state="failed", problem=problem.problem, fix=problem.fix, log=log_name)
         self.journal.append(replace(entry, seconds=round(time.monotonic() - began, 4)))
 
@@ -250,7 +254,7 @@ class Measuring:
             write_record(place.of_series(step.series, SAMPLES), outcome.samples)
         if log := self._log_name(step):
             # Copied, because all processes of a launch share one log.
-            entry = replace(entry, log=self._copy(outcome.log, place.of_series(step.series, log)))
+            entry = replace(entry, log=self.copy(outcome.log, place.of_series(step.series, log)))
         outputs = tuple(
             replace(
                 made,
@@ -260,18 +264,6 @@ class Measuring:
             if made.file is not None
         )
         return replace(entry, outputs=outputs)
-
-    def keep_told(self, told: Path | None, launch: str) -> str | None:
-        """Keep the runner's own output for a launch; each run of the launch gets a copy."""
-        return self._copy(told, self.place.told_of_launch(launch)) if told is not None else None
-
-    def drop_untold(self) -> None:
-        """Remove the runner's output for launches that do not count: killed too early, or repeated."""
-        folder = self.place.path / LAUNCHES
-        told = {entry.told for entry in self.journal.entries()}
-        for path in folder.glob(f"*{RUNNER_JSON}"):
-            if self.place.relative(path) not in told:
-                path.unlink()
 
     def _log_name(self, step: Step) -> str | None:
         """One log beside each dump and one for the evidence; logs of later rounds say nothing new."""
@@ -285,7 +277,7 @@ class Measuring:
         files.move(source, name)
         return self.place.relative(name)
 
-    def _copy(self, source: Path, name: Path) -> str:
+    def copy(self, source: Path, name: Path) -> str:
         with files.replacing(name) as part:
             shutil.copyfile(source, part)
         return self.place.relative(name)
@@ -334,6 +326,6 @@ _SAID_BY_TARGET = (
 
 def _measured(blank: Entry, outcome: Outcome) -> Entry:
     result = outcome.result
-    said = {name: getattr(result, name) for name in _SAID_BY_RUNNER}
-    said |= {name: getattr(outcome, name) for name in _SAID_BY_TARGET}
-    return replace(blank, **said, features_verified=result.features_verified if result.build_id else None)
+    facts = {name: getattr(result, name) for name in _SAID_BY_RUNNER}
+    facts |= {name: getattr(outcome, name) for name in _SAID_BY_TARGET}
+    return replace(blank, **facts, features_verified=result.features_verified if result.build_id else None)

@@ -179,4 +179,4 @@ def _check_times(path: Path, latency: Latency) -> None:
 
 def _without_times_of_0(content: JsonObject) -> JsonObject:
     """The earlier kit kept traced times of an unknown machine, so none is a latency."""
-    return {"schema_version": 2} if is_metrics_0(content) else content
+    return {"schema_version": 2} if "schema_version" not in content and is_metrics_0(content) else content

@@ -57,7 +57,7 @@ class Programs:
     def _kept(self) -> Path | None:
         # A subfolder of a run that lost its manifest still finds the graph, in itself or in its parent.
         places = [folder / names.GRAPH for folder in (self._run_dir, self._run_dir.resolve().parent)]
-        return next((kept for kept in places if is_there(kept) and self._etrecord is None), None)
+        return next((graph for graph in places if is_there(graph) and self._etrecord is None), None)
 
     def named(self) -> Path | None:
         """Return the manifest's program, from the run directory or by its name from an `artifacts` folder.
@@ -86,9 +86,9 @@ class Programs:
                 self.warnings.append(Diagnostic(None, "wrong_program", problem))
                 return None
             record = self._etrecord or record_beside(place)
-            known, sha256 = self._record(record) if record else None, files.sha256(place)
+            etrecord, sha256 = self._record(record) if record else None, files.sha256(place)
             left, origin = read_export_facts(place, sha256)
-            return ProgramGraph(read_program(place), known, sha256, undelegated=left, origin=origin)
+            return ProgramGraph(read_program(place), etrecord, sha256, undelegated=left, origin=origin)
         except (FormatError, InputError) as problem:
             if self._model is not None:
                 raise
@@ -100,8 +100,8 @@ class Programs:
         expected = self._manifest.model_sha256 if self._manifest else ""
         if self._model is not None or not expected:
             return None
-        told = self._manifest.model_bytes if self._manifest else 0
-        if (not told or place.stat().st_size == told) and files.sha256(place) == expected:
+        expected_bytes = self._manifest.model_bytes if self._manifest else 0
+        if (not expected_bytes or place.stat().st_size == expected_bytes) and files.sha256(place) == expected:
             return None
         return f"{place} is not the program that was run (its SHA-256 differs), so it is not used"
 

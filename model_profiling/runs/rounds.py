@@ -60,24 +60,24 @@ class Rounds:
         measured = [entry for run in self.runs for entry in run.timed_entries]
         self._in_turns = not measured or any(entry.launch for entry in measured)
         self._begin()
-        number = 0
-        while (ended := self._enough(number)) is None:
+        number, ended = 0, None
+        # A round that was begun is always finished.
+        while number < max(run.rounds_begun for run in self.runs) or not (ended := self._enough(number)):
             in_turns = self._in_turns
             if not self._done(number):
                 self._measure_round(number)
-                self._look(number)
+                target = self.runs[0].target
+                # Other targets tell nothing that a launch does not.
+                phone = target.facts() if target.platform == "android" else None
                 for run in self.runs:
+                    if phone is not None:
+                        run.look_at(phone, number)
                     run.write("running")
             self._show(number + 1)
             # Never mix rounds and launches: if programs cannot take turns any more, start again at round 0.
             number = number + 1 if in_turns == self._in_turns else 0
         for run in self.runs:
             run.ended = ended
-
-    def _enough(self, rounds: int) -> Ended | None:
-        """Return why measuring ends now, if it does. A round that was begun is always finished."""
-        begun = max(run.rounds_begun for run in self.runs)
-        return self._have_ended(rounds) if rounds >= begun else None
 
     @property
     def _settings(self) -> Schedule:
@@ -87,11 +87,6 @@ class Rounds:
     def _most(self) -> int:
         """The most launches, or the number of rounds if every process runs alone."""
         return self._settings.most_rounds if self._in_turns else self._settings.rounds or USUAL_ROUNDS
-
-    @property
-    def _limit(self) -> float | None:
-        """The seconds after which no further round begins."""
-        return self._settings.time_limit_s if self._in_turns else self._settings.budget_s
 
     @property
     def _spent(self) -> float:
@@ -159,19 +154,12 @@ class Rounds:
             if self._in_turns and any(_kits_own(*each) for each in alone):
                 self._measure_round(number)
             return
-        for (run, step), reason in sorted(alone.items(), key=lambda found: found[0][1].key):
+        for (run, step), reason in sorted(alone.items(), key=lambda item: item[0][1].key):
             seen = f"measured alone, one process after another, not in turns: {reason}"
             run.warn(Diagnostic(step.series, "no_lockstep", seen))
         # If each program runs alone, taking turns is what failed, and it would fail again.
         if any(_kits_own(*each) for each in alone) or len(alone) == len(steps):
             self._in_turns = False
-
-    def _look(self, number: int) -> None:
-        target = self.runs[0].target
-        if target.platform == "android":  # other targets tell nothing that a launch does not
-            facts = target.facts()
-            for run in self.runs:
-                run.look_at(facts, number)
 
     def _take_turns(self, group: Sequence[_Asked]) -> str | None:
         """Measure a group in one launch; return why that was impossible, or None."""
@@ -180,7 +168,8 @@ class Rounds:
         programs = _programs(group)
         if programs not in self._fit:
             jobs = [run.job(step) for run, step in group]
-            self._fit[programs] = target.why_not_lockstep(jobs, self._peaks())
+            peaks = {run.config.model: run.peak_memory_bytes for run in self.runs}
+            self._fit[programs] = target.why_not_lockstep(jobs, peaks)
         if reason := self._fit[programs]:
             return reason
         for _ in range(_ATTEMPTS):
@@ -203,7 +192,11 @@ class Rounds:
             launch = launch_of(jobs, turns, seed, self._settings.timeout_s)
             outcome = target.execute_lockstep(launch, scratch, "process")
             name = secrets.token_hex(8)
-            told = {run: run.keep_told(outcome.told, name) for run, _ in group}
+            # The runner's own output; each run of the launch gets a copy.
+            told = {
+                run: run.copy(outcome.told, run.place.told_of_launch(name)) if outcome.told else None
+                for run, _ in group
+            }
             entries = [
                 replace(
                     with_turns(run.keep(blank, own), outcome, child, name), told=told[run], told_child=child
@@ -229,30 +222,17 @@ class Rounds:
             return kept
         programs = _programs(group)
         if programs not in self._paces:
-            self._paces[programs] = self._try(target, group)
-        pace = self._paces[programs]
+            jobs = [replace(run.job(step), etdump=False) for run, step in group]
+            began = time.monotonic()
+            with _scratch(first) as scratch:
+                launch = launch_of(jobs, TRIAL, f"{first.order.seed}/trial", self._settings.timeout_s)
+                outcome = target.execute_lockstep(launch, scratch, "process")
+            self._paces[programs] = Pace.of(outcome, time.monotonic() - began)
         runs = max(run.config.experiment(step.series.experiment).runs for run, step in group)
         traced = runs if step.kind == "traced" else None
         groups = [each for each in _groups(self._steps(step.round)) if each[0][1].kind == step.kind]
         limit = self._settings.time_limit_s / len(groups)
-        return plan(pace, len(group), limit, self._settings.rounds, traced)
-
-    def _try(self, target: Target, group: Sequence[_Asked]) -> Pace:
-        first, _ = group[0]
-        jobs = [replace(run.job(step), etdump=False) for run, step in group]
-        began = time.monotonic()
-        with _scratch(first) as scratch:
-            launch = launch_of(jobs, TRIAL, f"{first.order.seed}/trial", self._settings.timeout_s)
-            outcome = target.execute_lockstep(launch, scratch, "process")
-        return Pace.of(outcome, time.monotonic() - began)
-
-    def _peaks(self) -> dict[Path, int]:
-        return {
-            run.config.model: max(
-                (entry.peak_memory_bytes or 0 for entry in run.journal.entries()), default=0
-            )
-            for run in self.runs
-        }
+        return plan(self._paces[programs], len(group), limit, self._settings.rounds, traced)
 
     @property
     def _compared(self) -> list[tuple[_Side, _Side]]:
@@ -268,33 +248,26 @@ class Rounds:
             if ours[0] is not theirs[0] and ours[1].threads == theirs[1].threads
         ]
 
-    def _have_ended(self, rounds: int) -> Ended | None:
+    def _enough(self, rounds: int) -> Ended | None:
         """Return why measuring ends after this many rounds, if it does."""
-        settings = self._settings
         if rounds >= self._most:
             return "rounds"
-        if self._in_turns and rounds >= _INTERRUPTED_LOOK and self._interrupted:
+        settings, pairs = self._settings, self._compared
+        # If other programs make every comparison impossible, more launches tell no more.
+        looked = self._in_turns and rounds >= _INTERRUPTED_LOOK and bool(pairs)
+        if looked and all(_rule(*pair).measure == "wall time, interrupted" for pair in pairs):
             return "busy"
         if rounds < settings.min_rounds:
             return None
-        if self._precise(rounds):
+        if pairs and all(self._precise(*pair, rounds) for pair in pairs):
             return "precision"
-        if (limit := self._limit) is not None and self._spent >= limit:
+        limit = settings.time_limit_s if self._in_turns else settings.budget_s
+        if limit is not None and self._spent >= limit:
             return "budget"
-        uncompared = self._in_turns and settings.rounds is None and not self._compared
+        uncompared = self._in_turns and settings.rounds is None and not pairs
         return "nothing compared" if uncompared else None
 
-    @property
-    def _interrupted(self) -> bool:
-        """Whether other programs make every comparison impossible: then more launches tell no more."""
-        pairs = self._compared
-        return bool(pairs) and all(_rule(*pair).measure == "wall time, interrupted" for pair in pairs)
-
-    def _precise(self, rounds: int) -> bool:
-        pairs = self._compared
-        return bool(pairs) and all(self._precise_pair(*pair, rounds) for pair in pairs)
-
-    def _precise_pair(self, ours: _Side, theirs: _Side, rounds: int) -> bool:
+    def _precise(self, ours: _Side, theirs: _Side, rounds: int) -> bool:
         settings, analysis = self._settings, self.runs[0].config.analysis
         rule = _rule(ours, theirs)
         sides = shared_launches(*(run.journal.turns_ms(series, rule=rule) for run, series in (ours, theirs)))

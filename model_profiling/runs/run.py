@@ -103,8 +103,8 @@ class Run:
             manifest = replace(manifest, target=TargetFacts(times=times or Times.UNKNOWN))
         metrics = read_metrics(path / names.METRICS)
         listed, missing = _listed(path, manifest) if manifest else ([], [])
-        known = {dump.path.resolve() for dump in listed}
-        others = [found for found in _dumps_in(path) if found.resolve() not in known]
+        in_manifest = {dump.path.resolve() for dump in listed}
+        others = [file for file in _dumps_in(path) if file.resolve() not in in_manifest]
         bare, remarks = _bare(others, path, manifest.target.times if manifest else times)
         if listed and others:
             seen = f"{plural(len(others), 'dump')} not in {names.MANIFEST}: analysed by name"
@@ -202,20 +202,20 @@ class Run:
 
     @cached_property
     def _answers(self) -> dict[tuple[Series, Series], PairSpeedup]:
-        told = self.metrics.comparisons if self.metrics else ()
-        return first_of_each(((found.baseline, found.candidate), found) for found in told)
+        comparisons = self.metrics.comparisons if self.metrics else ()
+        return first_of_each(((pair.baseline, pair.candidate), pair) for pair in comparisons)
 
     @cached_property
     def times(self) -> Times:
         """What the run's times mean as a whole: according to the target, or else to the dumps."""
         if self.manifest and self.manifest.target.times is not Times.UNKNOWN:
             timed = [self.manifest.times(result) for result in self.results]
-            return max(timed, key=lambda found: found.are_latencies, default=self.manifest.target.times)
+            return max(timed, key=lambda kinds: kinds.are_latencies, default=self.manifest.target.times)
         stated = self.metrics.times if self.metrics else times_without_manifest(self.path)[0]
-        found = {dump.times for dump in self.dumps} or {stated}
+        kinds = {dump.times for dump in self.dumps} or {stated}
         if stated is not Times.UNKNOWN:
-            found.add(stated)
-        return next(found_times for found_times in _SUREST if found_times in found)
+            kinds.add(stated)
+        return next(found_times for found_times in _SUREST if found_times in kinds)
 
     @cached_property
     def series(self) -> tuple[Series, ...]:
@@ -288,8 +288,8 @@ class Run:
 
     def comparison(self, pair: Pair) -> PairSpeedup | None:
         """Return the stored speedup of `pair`; None if there is none or the pair is not comparable."""
-        found = self._answers.get((pair.baseline, pair.candidate))
-        return None if found and pair.not_comparable and found.speedup.ratio is not None else found
+        answer = self._answers.get((pair.baseline, pair.candidate))
+        return None if answer and pair.not_comparable and answer.speedup.ratio is not None else answer
 
     def robust_stats(self, series: Series) -> RobustStats | None:
         """Return every latency of a series by round; None if its times are not latencies or were not kept."""
@@ -301,9 +301,9 @@ class Run:
     @cached_property
     def evidence(self) -> Evidence | None:
         """What another run of the same program proved, copied here when this run was made."""
-        found = read_evidence(self.path)
-        of_this = found and self.manifest and found.model_sha256 == self.manifest.model_sha256
-        return found if of_this else None
+        evidence = read_evidence(self.path)
+        of_this = evidence and self.manifest and evidence.model_sha256 == self.manifest.model_sha256
+        return evidence if of_this else None
 
     @cached_property
     def journal(self) -> Journal | None:
@@ -390,24 +390,24 @@ def _listed(folder: Path, manifest: Manifest) -> tuple[list[Dump], list[Diagnost
 
 
 def _by_place(dumps: Sequence[Dump]) -> dict[Path, list[Dump]]:
-    found: dict[Path, list[Dump]] = {}
+    by_place: dict[Path, list[Dump]] = {}
     for dump in dumps:
-        found.setdefault(dump.path.resolve(), []).append(dump)
-    return found
+        by_place.setdefault(dump.path.resolve(), []).append(dump)
+    return by_place
 
 
 def _bare(paths: Sequence[Path], folder: Path, stated: Times | None) -> tuple[list[Dump], list[Diagnostic]]:
     """Read dumps by their names and neighbouring files; two dumps with the same name become two series."""
     dumps: list[Dump] = []
-    known: set[tuple[Series, int]] = set()
+    taken: set[tuple[Series, int]] = set()
     earlier = EarlierFiles()
     remarks: dict[Diagnostic, None] = {}
     for path in paths:
         series, number = names.series_of_dump(path, folder)
         for name in (path.parent, path.parent / names.without_dump_ending(path.name)):
-            if (series, number) in known:
+            if (series, number) in taken:
                 series = replace(series, experiment=name.relative_to(folder).as_posix())
-        known.add((series, number))
+        taken.add((series, number))
         times, said_by = times_without_manifest(path, earlier)
         if times is Times.UNKNOWN and stated is not None:
             times = stated

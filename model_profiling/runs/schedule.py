@@ -142,7 +142,7 @@ def plan(pace: Pace, programs: int, budget_s: float, most: int | None, traced_tu
     share = 1 - _TRACED_SHARE
     if traced_turns is not None:
         launches, share = EXACT_ROUNDS, _TRACED_SHARE
-    found = plan_turns(
+    turns = plan_turns(
         pace.inferences_ns / programs,
         1e6 * CLOCK_STEP_MS,
         programs,
@@ -152,9 +152,9 @@ def plan(pace: Pace, programs: int, budget_s: float, most: int | None, traced_tu
         shortest_ns=pace.shortest_ns,
     )
     if traced_turns is None:
-        return found
+        return turns
     # Every run of a dump is read and kept, so a few are enough.
-    return TurnPlan(min(found.turn_length, _TRACED_TURN), min(found.cycles, traced_turns))
+    return TurnPlan(min(turns.turn_length, _TRACED_TURN), min(turns.cycles, traced_turns))
 
 
 def plan_kept(journal: Journal, series: Series, kind: Kind) -> TurnPlan | None:

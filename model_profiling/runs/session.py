@@ -13,6 +13,7 @@ import statistics
 from collections.abc import Sequence
 from dataclasses import replace
 
+from model_profiling.config.names import LAUNCHES, RUNNER_JSON
 from model_profiling.config.remarks import Diagnostic
 from model_profiling.config.settings import ProfileConfig
 from model_profiling.core.errors import InputError
@@ -33,12 +34,16 @@ Wish = tuple[ProfileConfig, Start]
 
 
 def measure_runs(
-    wishes: Sequence[Wish], target: Target, progress: Progress | None = None
+    wishes: Sequence[Wish],
+    target: Target,
+    progress: Progress | None = None,
+    until: contextlib.ExitStack | None = None,
 ) -> tuple[Measured, ...]:
     """Begin or continue the run of each config in its own output_root and measure all that is missing; the
     programs of several take turns, and their schedules must be alike. However it ends, each manifest says
     how, and all results are kept. A failing program is a result; any other failure (the machine is gone, the
-    disk is full) is raised. Nothing is touched before the target is ready."""
+    disk is full) is raised. Nothing is touched before the target is ready. The directories and this machine
+    are kept for it alone, with `until` also until that is closed."""
     progress, runs = progress or Silent(), list[Measuring]()
     with contextlib.ExitStack() as locks:
         feeds, configs = [], []
@@ -76,10 +81,17 @@ def measure_runs(
             run.manifest = replace(run.manifest, machine=replace(run.manifest.machine, after=after))
             run.write("analysing", "done")
             shutil.rmtree(run.place.work, ignore_errors=True)
-            run.drop_untold()
-        return tuple(
+            # The runner's output for launches that do not count: killed too early, or repeated.
+            counted = {entry.told for entry in run.journal.entries()}
+            for path in (run.place.path / LAUNCHES).glob(f"*{RUNNER_JSON}"):
+                if run.place.relative(path) not in counted:
+                    path.unlink()
+        measured = tuple(
             compute_figures(run.place, run.config, run.journal, run.manifest, run.moved) for run in runs
         )
+        if until is not None:
+            until.push(locks.pop_all())
+        return measured
 
 
 def _notes(target: Target) -> list[Diagnostic]:

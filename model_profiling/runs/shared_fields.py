@@ -73,8 +73,8 @@ def _instead(words: str) -> Rule:
 
 
 def _version(_: SharedFields, text: str, __: object) -> str:
-    found = _VERSION.search(text)
-    return found[0] if found else ""
+    version = _VERSION.search(text)
+    return version[0] if version else ""
 
 
 def _compiler(_: SharedFields, text: str, __: object) -> str:
@@ -88,8 +88,8 @@ def _system(_: SharedFields, text: str, __: object) -> str:
 
 def _class(_: SharedFields, text: str, __: object) -> str:
     """A class of PyTorch in full; of others the name alone, because their modules are named after folders."""
-    shown = text if text.startswith("torch.") else text.rpartition(".")[2]
-    return shown if _NAME.fullmatch(shown) else ""
+    name = text if text.startswith("torch.") else text.rpartition(".")[2]
+    return name if _NAME.fullmatch(name) else ""
 
 
 def _method(fields: SharedFields, text: str, _: object) -> str:
@@ -101,8 +101,8 @@ def _label(fields: SharedFields, _: str, pair: Any) -> str:
     return default_label(fields.of(pair.baseline), fields.of(pair.candidate))
 
 
-def _reason(_: SharedFields, __: str, found: Speedup) -> str:
-    return found.in_short if found.ratio is not None else NOT_SHARED
+def _reason(_: SharedFields, __: str, speedup: Speedup) -> str:
+    return speedup.in_short if speedup.ratio is not None else NOT_SHARED
 
 
 def _remark(_: SharedFields, __: str, remark: Any) -> str:
@@ -115,121 +115,78 @@ _name, _dtype, _moment, _hex = map(_matching, (_NAME, _DTYPE, _MOMENT, _HEX))
 _device, _feature = _matching(_DEVICE), _one_of((*FEATURES, SME2_ONLY))
 _governor = _one_of(("performance", "powersave", "schedutil", "ondemand", "conservative", "walt"))
 
-_RULES: Mapping[str, Rule] = {
-    # experiments
-    **dict.fromkeys(
-        (
-            "Series.experiment", "Result.experiment", "Latency.experiment", "Entry.experiment",
-            "StandsFor.experiment", "StandsFor.names", "Manifest.experiments",
-        ),
+# What is shared of each field; fields of one rule stand together.
+_OF_FIELDS: tuple[tuple[Rule, str], ...] = (
+    (
         _experiment,
+        "Series.experiment Result.experiment Latency.experiment Entry.experiment StandsFor.experiment "
+        "StandsFor.names Manifest.experiments",
     ),
-    "Result.mode": _one_of(("timing", "xnntrace")),
-    "Result.disable": _feature,
-    "Result.features_present": _feature,
-    "Result.features_masked": _feature,
-    "Result.runner_path": lambda _, text, __: text if text in ("", "builtin") else "own",
-    "Result.problem": _instead("it failed"),
-    "Result.kernels_note": _instead(NOT_SHARED),
-    "Result.etdump_launches": lambda fields, text, _: fields.number("launch", text),
-    "Session.started": _moment,
-    "Session.ended": _moment,
-    "Session.problem": _instead(NOT_SHARED),
-    # comparisons and remarks
-    "Pair.label": _label,
-    "PairSpeedup.label": _label,
-    "PairParity.label": _label,
-    "Pair.not_comparable": _instead(NOT_SHARED),
-    "PairParity.reason": _instead(NOT_SHARED),
-    "Speedup.reason": _reason,
-    "OutputParity.dtype": _dtype,
-    "Diagnostic.code": lambda _, text, __: text if text in KINDS else NOTE,
-    "Diagnostic.seen": _remark,
-    # the machine and versions
-    "MachineFacts.cpu": _device,
-    "MachineFacts.machine": _one_of(("aarch64", "arm64", "x86_64")),
-    "MachineFacts.features": _feature,
-    "MachineFacts.os": _system,
-    "MachineFacts.governor": _governor,
-    "MachineFacts.versions": _version,
-    "Cluster.cpu": _device,
-    "Cluster.governor": _governor,
-    "DeviceState.model": _device,
-    "DeviceState.soc": _device,
-    "DeviceState.android": _version,
-    "DeviceState.boot_id": lambda fields, text, _: fields.number("start", text),
-    "TargetFacts.name": lambda _, text, __: _one_of(get_args(TargetKind))(_, text.partition(":")[0], __),
-    "TargetFacts.platform": _one_of(get_args(PlatformName)),
-    "ExecuTorch.version": _version,
-    "ExecuTorch.sha": _hex,
-    "Runner.build_id": _hex,
-    "Runner.compiler": _compiler,
-    "Manifest.kit_version": _version,
-    # the program
-    "Manifest.model": lambda fields, text, _: fields.program(text),
-    "Metrics.model": lambda fields, text, _: fields.program(text),
-    "RobustStats.model": lambda fields, text, _: fields.program(text),
-    "RobustStats.unit": _one_of(("ms",)),
-    "Manifest.model_sha256": _hex,
-    **dict.fromkeys(
-        ("Manifest.method", "Method.name", "Undelegated.method", "MatrixOperator.method"), _method
+    (
+        lambda fields, text, _: fields.program(text),
+        "Manifest.model Metrics.model RobustStats.model Program.source",
     ),
-    "ProgramGraph.sha256": _hex,
-    "Program.source": lambda fields, text, _: fields.program(text),
-    "EtRecord.source": _instead(f"{MODEL}.etrecord"),
-    "EtRecord.inputs": lambda _, text, __: text if _NAME.fullmatch(text) else "input",
-    "Instruction.name": _name,
-    "Delegate.backend": _name,
-    "GraphNode.kind": _name,
-    "Tensor.dtype": _dtype,
-    "OutputFacts.dtype": _dtype,
-    "SourceRef.node": _instead("node"),
-    "SourceRef.target": _name,
-    "SourceRef.module_path": _name,
-    "SourceRef.module_class": _class,
-    "SourceRef.dtype": _dtype,
-    "SourceRef.call": _name,
-    "Undelegated.operator": _name,
-    "Undelegated.module_path": _name,
-    "Undelegated.module_class": _class,
-    "Undelegated.reason": lambda _, __, left: _WHY_OUTSIDE[left.why],
-    "Undelegated.call": _name,
-    "Undelegated.dtype": _dtype,
-    "Undelegated.replacement": _instead("a change that the owner's report of this run names"),
-    "ModelSource.dtype": _one_of(("fp32", "fp16", "int8", "int8-dynamic", "int4")),
-    "ModelSource.backend": _one_of(("xnnpack", "portable")),
-    # kernels, and what other runs proved
-    "Entry.started": _moment,
-    "Entry.problem": _instead("it failed"),
-    "Entry.launch": lambda fields, text, _: fields.number("launch", text),
-    "Entry.features_present": _feature,
-    "Entry.features_masked": _feature,
-    "Entry.executorch_version": _version,
-    "Entry.kernels_note": _instead(NOT_SHARED),
-    "Evidence.model_sha256": _hex,
-    "Evidence.place": _one_of(("emulated",)),
-    "Evidence.cpu": _device,
-    "Evidence.made": _moment,
-    "Evidence.executorch": _version,
-    "Evidence.problem": _instead("no emulated run showed it"),
-    "Evidence.fix": _instead("emulate it"),
-    "KernelCall.name": _name,
-    "KernelList.note": _instead(NOT_SHARED),
-    "OperatorProof.isa": _one_of(("SME2", "SME")),
-    "OperatorProof.not_tested": _instead(NOT_SHARED),
-    "OperatorProof.unseen": _name,
-    "MatrixOperator.name": _name,
-    "MatrixOperator.kind": _name,
-    "MatrixOperator.backend": _name,
-    "MatrixOperator.why_not": lambda _, __, one: one.cause if _CAUSE.fullmatch(one.cause) else "",
-    "MatrixOperator.module_path": _name,
-    "MatrixOperator.cause": _matching(_CAUSE),
-    "MatrixOperator.precision": _name,
-    "SampledFile.name": lambda fields, text, _: fields.number("file", text),
-    "SampledFunction.name": _matching(_FUNCTION),
-    "Samples.unavailable": _instead(NOT_SHARED),
-    "Samples.unknown_operators": _instead(NOT_SHARED),
-}  # fmt: skip
+    (_method, "Manifest.method Method.name Undelegated.method MatrixOperator.method"),
+    (
+        _name,
+        "Instruction.name Delegate.backend GraphNode.kind SourceRef.target SourceRef.module_path "
+        "SourceRef.call Undelegated.operator Undelegated.module_path Undelegated.call KernelCall.name "
+        "OperatorProof.unseen MatrixOperator.name MatrixOperator.kind MatrixOperator.backend "
+        "MatrixOperator.module_path MatrixOperator.precision",
+    ),
+    (_class, "SourceRef.module_class Undelegated.module_class"),
+    (_dtype, "OutputParity.dtype Tensor.dtype OutputFacts.dtype SourceRef.dtype Undelegated.dtype"),
+    (
+        _feature,
+        "Result.disable Result.features_present Result.features_masked MachineFacts.features "
+        "Entry.features_present Entry.features_masked",
+    ),
+    (_device, "MachineFacts.cpu Cluster.cpu DeviceState.model DeviceState.soc Evidence.cpu"),
+    (_governor, "MachineFacts.governor Cluster.governor"),
+    (_moment, "Session.started Session.ended Entry.started Evidence.made"),
+    (_hex, "ExecuTorch.sha Runner.build_id Manifest.model_sha256 ProgramGraph.sha256 Evidence.model_sha256"),
+    (
+        _version,
+        "MachineFacts.versions DeviceState.android ExecuTorch.version Manifest.kit_version "
+        "Entry.executorch_version Evidence.executorch",
+    ),
+    (_compiler, "Runner.compiler"),
+    (_system, "MachineFacts.os"),
+    (_label, "Pair.label PairSpeedup.label PairParity.label"),
+    (_reason, "Speedup.reason"),
+    (_remark, "Diagnostic.seen"),
+    (_matching(_CAUSE), "MatrixOperator.cause"),
+    (_matching(_FUNCTION), "SampledFunction.name"),
+    (_one_of(("timing", "xnntrace")), "Result.mode"),
+    (_one_of(("aarch64", "arm64", "x86_64")), "MachineFacts.machine"),
+    (_one_of(get_args(PlatformName)), "TargetFacts.platform"),
+    (_one_of(("ms",)), "RobustStats.unit"),
+    (_one_of(("fp32", "fp16", "int8", "int8-dynamic", "int4")), "ModelSource.dtype"),
+    (_one_of(("xnnpack", "portable")), "ModelSource.backend"),
+    (_one_of(("emulated",)), "Evidence.place"),
+    (_one_of(("SME2", "SME")), "OperatorProof.isa"),
+    (
+        _instead(NOT_SHARED),
+        "Result.kernels_note Session.problem Pair.not_comparable PairParity.reason Entry.kernels_note "
+        "KernelList.note OperatorProof.not_tested Samples.unavailable Samples.unknown_operators",
+    ),
+    (_instead("it failed"), "Result.problem Entry.problem"),
+    (_instead(f"{MODEL}.etrecord"), "EtRecord.source"),
+    (_instead("node"), "SourceRef.node"),
+    (_instead("a change that the owner's report of this run names"), "Undelegated.replacement"),
+    (_instead("no emulated run showed it"), "Evidence.problem"),
+    (_instead("emulate it"), "Evidence.fix"),
+    (lambda fields, text, _: fields.number("launch", text), "Result.etdump_launches Entry.launch"),
+    (lambda fields, text, _: fields.number("start", text), "DeviceState.boot_id"),
+    (lambda fields, text, _: fields.number("file", text), "SampledFile.name"),
+    (lambda _, text, __: text if text in ("", "builtin") else "own", "Result.runner_path"),
+    (lambda _, text, __: text if text in KINDS else NOTE, "Diagnostic.code"),
+    (lambda _, text, __: _one_of(get_args(TargetKind))(_, text.partition(":")[0], __), "TargetFacts.name"),
+    (lambda _, text, __: text if _NAME.fullmatch(text) else "input", "EtRecord.inputs"),
+    (lambda _, __, left: _WHY_OUTSIDE[left.why], "Undelegated.reason"),
+    (lambda _, __, one: one.cause if _CAUSE.fullmatch(one.cause) else "", "MatrixOperator.why_not"),
+)
+_RULES: Mapping[str, Rule] = {field: rule for rule, fields in _OF_FIELDS for field in fields.split()}
 _KEYS: Mapping[str, Rule] = {
     "MachineFacts.versions": _one_of(("python", "executorch", "compiler", "qemu")),
     "Result.kernels_at_load": _name,
@@ -297,11 +254,11 @@ class SharedFields:
         kind: type = type(value)
         if not dataclasses.is_dataclass(kind):
             raise TypeError(f"nobody has decided whether a {kind.__name__} may be shared")
-        kept = {
+        fields_shared = {
             name: getattr(value, name) if fixed else self._value(getattr(value, name), named, value)
             for name, fixed, named in _fields(kind)
         }
-        return kind(**kept)
+        return kind(**fields_shared)
 
     def _mapping(self, value: Mapping[Any, Any], fields: tuple[str, ...], record: object) -> dict[Any, Any]:
         rule = next((_KEYS[name] for name in fields if name in _KEYS), None)

@@ -22,15 +22,16 @@ _DEEPEST = 32
 
 def is_manifest_0(content: JsonObject) -> bool:
     """Whether it is a manifest of version 0, which had at least a model and results."""
-    return _unversioned(content) and isinstance(content.get("model"), str) and _objects(content, "results")
+    return isinstance(content.get("model"), str) and _objects(content, "results")
 
 
 def is_metrics_0(content: JsonObject) -> bool:
-    return _unversioned(content) and _objects(content, "results")
+    return _objects(content, "results")
 
 
 def is_summary_0(content: JsonObject) -> bool:
-    return _unversioned(content) and isinstance(content.get("model"), str) and _objects(content, "runs")
+    unversioned = "schema_version" not in content
+    return unversioned and isinstance(content.get("model"), str) and _objects(content, "runs")
 
 
 def manifest_of_today(content: JsonObject, run_dir: Path) -> JsonObject:
@@ -74,12 +75,12 @@ def _result(entry: object, run_dir: Path, model: str) -> JsonObject:
     experiment = row.get("experiment")
     threads, runs = (_whole(metrics.get(key, row.get(key))) for key in ("threads", "runs"))
     mode = _text(row.get("mode")) or _TIMING
-    told = {**metrics, **paths}
-    dump = _here(run_dir, (told.get("etdump_rel"), told.get("etdump")))
+    facts = {**metrics, **paths}
+    dump = _here(run_dir, (facts.get("etdump_rel"), facts.get("etdump")))
     if threads is None and dump is not None:
         threads = names.series_of_dump(run_dir / dump, run_dir)[0].threads
     stems = [f"{experiment}/{prefix}{experiment}_t{threads}" for prefix in (f"{Path(model).stem}_", "")]
-    found: JsonObject = {
+    result: JsonObject = {
         "experiment": experiment,
         "threads": threads,
         "mode": mode,
@@ -88,23 +89,23 @@ def _result(entry: object, run_dir: Path, model: str) -> JsonObject:
         "warmup": _whole(row.get("warmup")),
         "processes": 1,
         "etdump": dump,
-        "log": _here(run_dir, (told.get("log_rel"), told.get("log"), told.get("latency_log"))),
+        "log": _here(run_dir, (facts.get("log_rel"), facts.get("log"), facts.get("latency_log"))),
         "xnntrace_log": _here(
-            run_dir, (told.get("xnntrace_log"), *(f"{stem}{names.XNNTRACE_LOG}" for stem in stems))
+            run_dir, (facts.get("xnntrace_log"), *(f"{stem}{names.XNNTRACE_LOG}" for stem in stems))
         ),
         "kernels": _here(
-            run_dir, (told.get("kernel_csv"), *(f"{stem}{names.KERNELS_CSV}" for stem in stems))
+            run_dir, (facts.get("kernel_csv"), *(f"{stem}{names.KERNELS_CSV}" for stem in stems))
         ),
     }
     if mode == _TIMING and dump is None:
         # Name the missing dump, so that its loss is reported.
-        found["etdump"] = Path(_text(told.get("etdump_rel") or told.get("etdump"))).name or None
-    return found
+        result["etdump"] = Path(_text(facts.get("etdump_rel") or facts.get("etdump"))).name or None
+    return result
 
 
-def _here(run_dir: Path, told: tuple[object, ...]) -> str | None:
+def _here(run_dir: Path, named: tuple[object, ...]) -> str | None:
     """Return the first of the files that exists in the run, also if the run was moved."""
-    for name in told:
+    for name in named:
         for place in _places(run_dir, Path(name)) if isinstance(name, str) and name else ():
             if is_regular(place):
                 return place.relative_to(run_dir).as_posix()
@@ -118,18 +119,14 @@ def _places(run_dir: Path, named: Path) -> Iterator[Path]:
         yield run_dir.joinpath(*parts[begin:])
 
 
-def _unversioned(content: JsonObject) -> bool:
-    return "schema_version" not in content
-
-
 def _objects(content: JsonObject, key: str) -> bool:
     entries = content.get(key)
     return isinstance(entries, list) and all(isinstance(entry, dict) for entry in entries)
 
 
 def _object(content: JsonObject, key: str) -> JsonObject:
-    found = content.get(key)
-    return found if isinstance(found, dict) else {}
+    value = content.get(key)
+    return value if isinstance(value, dict) else {}
 
 
 def _whole(value: object) -> int | None:

@@ -1,4 +1,4 @@
-"""The cells of a sweep, the jobs that measure them, and the combinations left out.
+"""The cells of a sweep, the jobs that measure them, and the folder that records how each cell ended.
 
 A cell is what people count: one model in one dtype for one backend, one case (a method and its inputs), one
 number of threads, one rung, one target. A job is all cells of one program and case on one target: one Dask
@@ -7,27 +7,37 @@ task, which makes one run directory.
 
 from __future__ import annotations
 
+import contextlib
+import shutil
 from collections import Counter
-from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Literal
 
-from model_profiling.config.names import variant_of, with_method
+from model_profiling.config.names import earlier_name, variant_of, with_method
 from model_profiling.config.settings import ProfileConfig
 from model_profiling.config.sweep import Rung, SweepCase, SweepConfig, choice_of
 from model_profiling.core import files
 from model_profiling.core.errors import InputError
+from model_profiling.core.files import LockFile
 from model_profiling.core.number_formats import format_of_name, parse_format
-from model_profiling.core.records import read_record, record_json
+from model_profiling.core.records import read_json_object, read_record, record_json
+from model_profiling.core.safe_read import is_there
 from model_profiling.models import registry
 from model_profiling.runner.machine import TargetChoice, place_of
+from model_profiling.runs.begin import check_folder
 from model_profiling.runs.feeding import Feed, feed, one_method
+from model_profiling.runs.journal import moment
+from model_profiling.runs.manifest import Manifest, Result, read_manifest
 from model_profiling.targets import Target
-from model_profiling.workflow.measure import RungAsked, make_rung_config
+from model_profiling.workflow.measure import LADDER, RungAsked, experiment_of_rung, make_rung_config
 
-CELLS = "cells.json"
-RUNS = "runs"
+CELLS, SWEEP = "cells.json", "sweep.json"
+RUNS, ARTIFACTS = "runs", "artifacts"
+WORK = ".work"
+"""What workers of this machine have in hand; removed when the sweep ends or is continued."""
+_AGAIN = "remove the folder, or choose another --outdir"
 
 CellState = Literal["waiting", "done", "failed", "left out"]
 
@@ -180,17 +190,9 @@ class SweepRecord:
     def counts(self) -> dict[CellState, int]:
         return dict(Counter(record.state for record in self.cells))
 
-    @property
-    def has_ended(self) -> bool:
-        return not any(record.state == "waiting" for record in self.cells)
-
 
 def read_sweep_record(folder: Path) -> SweepRecord:
-    return read_record(SweepRecord, folder / CELLS, "start the sweep again with --restart")
-
-
-def write_sweep_record(folder: Path, record: SweepRecord) -> None:
-    files.write_json(folder / CELLS, record_json(record))
+    return read_record(SweepRecord, folder / CELLS, _AGAIN)
 
 
 def all_cells(sweep: SweepConfig) -> tuple[CellRecord, ...]:
@@ -264,3 +266,127 @@ def sweep_seconds(jobs: Iterable[Job]) -> float:
     for job in jobs:
         by_target[job.target] = by_target.get(job.target, 0.0) + (job.seconds or 0.0)
     return max(by_target.values(), default=0.0)
+
+
+@dataclass(slots=True)
+class SweepFolder:
+    """An open sweep, locked for its holder. Every change is on disk when the call returns."""
+
+    path: Path
+    sweep: SweepConfig
+    record: SweepRecord
+    moved: Path | None = None
+    """Where an earlier sweep was moved to."""
+    _cells: dict[str, CellRecord] = field(init=False)
+
+    def __post_init__(self) -> None:
+        self._cells = {record.cell.id: record for record in self.record.cells}
+
+    @property
+    def artifacts(self) -> Path:
+        return self.path / ARTIFACTS
+
+    def run_dir(self, job: Job) -> Path:
+        return self.path / job.run_dir
+
+    def waiting_jobs(self) -> list[Job]:
+        waiting = {cell_id for cell_id, record in self._cells.items() if record.state == "waiting"}
+        return [job for job in jobs(self.sweep) if any(cell.id in waiting for cell in job.cells)]
+
+    def is_measured(self, job: Job) -> bool:
+        """Whether its run came home whole: a sweep that was killed then did not record it."""
+        return all(record.state == "done" for record in cell_outcomes(job, self.run_dir(job)))
+
+    def fail(self, job: Job, reason: str, fix: str = "") -> None:
+        """Record that no cell of a job could be measured."""
+        self._set([CellRecord(cell, "failed", reason, fix) for cell in job.cells])
+
+    def conclude(self, job: Job) -> None:
+        """Record how each cell of a job ended, from its run directory."""
+        self._set(cell_outcomes(job, self.run_dir(job)))
+
+    def end(self) -> None:
+        self._write(replace(self.record, ended=moment()))
+
+    def _set(self, ended: list[CellRecord]) -> None:
+        self._cells.update((record.cell.id, record) for record in ended)
+        self._write(replace(self.record, cells=tuple(self._cells.values())))
+
+    def _write(self, record: SweepRecord) -> None:
+        files.write_json(self.path / CELLS, record_json(record))
+        self.record = record
+
+
+@contextlib.contextmanager
+def open_sweep(path: Path, sweep: SweepConfig, *, resume: bool = False) -> Iterator[SweepFolder]:
+    """Begin `sweep` in the folder `path`, or continue it there; it is locked during the block. A sweep that
+    is there and not continued is moved aside under its date and time."""
+    check_folder(path)
+    fix = "wait for it to end, or choose another --outdir"
+    with LockFile(path.parent / f".{path.name}.lock", str(path), fix).held():
+        moved = _make_room(path, sweep, resume=resume)
+        record = SweepRecord(name=sweep.name, began=moment(), cells=all_cells(sweep))
+        if is_there(path / CELLS):
+            earlier = read_sweep_record(path)
+            done = {cell.cell.id: cell for cell in earlier.cells if cell.state == "done"}
+            cells = tuple(done.get(cell.cell.id, cell) for cell in record.cells)
+            record = replace(record, began=earlier.began, cells=cells)
+        files.make_folder(path)
+        files.write_json(path / CELLS, record_json(record))
+        files.write_json(path / SWEEP, sweep.model_dump(mode="json", exclude_none=True))
+        try:
+            yield SweepFolder(path, sweep, record, moved)
+        finally:
+            shutil.rmtree(path / WORK, ignore_errors=True)
+
+
+def _make_room(path: Path, sweep: SweepConfig, *, resume: bool) -> Path | None:
+    """Make room for the sweep in `path`, or refuse; return where an earlier one was moved to."""
+    shutil.rmtree(path / WORK, ignore_errors=True)
+    if not is_there(path / CELLS):
+        if path.is_dir() and any(path.iterdir()):
+            fix = "choose another --outdir, or an empty folder"
+            raise InputError(f"{path} contains files, but no sweep", fix)
+        return None
+    if not resume:
+        return path.rename(earlier_name(path, read_sweep_record(path).began))
+    before = read_json_object(path / SWEEP, _AGAIN) if is_there(path / SWEEP) else {}
+    if before and _measured(before) != _measured(sweep.model_dump(mode="json", exclude_none=True)):
+        fix = "continue it with its own file, or leave out --resume"
+        raise InputError(f"{path} contains a sweep with other settings (its {SWEEP})", fix)
+    return None
+
+
+def _measured(settings: Mapping[str, object]) -> dict[str, object]:
+    """The settings that affect measurements, and may not change when a sweep is continued."""
+    return {name: value for name, value in settings.items() if name not in ("notes", "store")}
+
+
+def cell_outcomes(job: Job, run_dir: Path) -> list[CellRecord]:
+    """How each cell of `job` ended, from the manifest in `run_dir`. Experiments that the CPU cannot tell
+    apart are measured once, which counts for all of them."""
+    manifest = read_manifest(run_dir)
+    return [_outcome(cell, job.run_dir, results_of(cell, manifest) if manifest else ()) for cell in job.cells]
+
+
+def results_of(cell: Cell, manifest: Manifest) -> tuple[Result, ...]:
+    """What was measured for a cell: one result, or one per rung of a ladder."""
+    wanted = experiment_of_rung(manifest.target.platform, cell.rung)
+
+    def is_of_cell(result: Result) -> bool:
+        asked = manifest.asked_as(result.experiment)
+        if result.threads != cell.threads:
+            return False
+        return any(name.startswith(wanted) for name in asked) if cell.rung == LADDER else wanted in asked
+
+    return tuple(result for result in manifest.results if is_of_cell(result))
+
+
+def _outcome(cell: Cell, run_dir: str, results: tuple[Result, ...]) -> CellRecord:
+    failed = next((result for result in results if result.state == "failed"), None)
+    if failed is not None:
+        return CellRecord(cell, "failed", failed.problem or "it failed", failed.fix or "", run_dir)
+    if not results:
+        fix = "continue the sweep with --resume"
+        return CellRecord(cell, "failed", "its run ended without measuring it", fix, run_dir)
+    return CellRecord(cell, "done", run_dir=run_dir)

@@ -28,8 +28,7 @@ from model_profiling.runs.manifest import read_manifest
 from model_profiling.store.labels import Labels, with_commit
 from model_profiling.store.store import Store
 from model_profiling.sweep import worker
-from model_profiling.sweep.cells import Job, Program, program_path
-from model_profiling.sweep.folder import WORK, SweepFolder, open_sweep
+from model_profiling.sweep.cells import WORK, Job, Program, SweepFolder, open_sweep, program_path
 from model_profiling.targets.machine_lock import holder, working_beside
 from model_profiling.workflow.measure import RunOptions, run_config
 
@@ -55,13 +54,12 @@ class SchedulerLost(SetupError):
 
 @dataclass(frozen=True, slots=True)
 class SweepOptions:
-    """Where to write, which scheduler's workers to use (None: this machine's own), and what to do with an
-    earlier sweep."""
+    """Where to write, which scheduler's workers to use (None: this machine's own), and whether to continue
+    the sweep that is there."""
 
     outdir: Path
     scheduler: str | None = None
     resume: bool = False
-    force: bool = False
     store: Store | None = None
     """Each run is added to it as soon as it is there."""
 
@@ -73,9 +71,7 @@ def run_sweep(sweep: SweepConfig, options: SweepOptions, progress: Progress | No
     with contextlib.ExitStack() as ends:
         # First, so that an earlier sweep is moved aside only by one that can begin.
         client = ends.enter_context(_connected(options.scheduler)) if options.scheduler else None
-        folder = ends.enter_context(
-            open_sweep(options.outdir, sweep, resume=options.resume, force=options.force)
-        )
+        folder = ends.enter_context(open_sweep(options.outdir, sweep, resume=options.resume))
         labels = with_commit(Labels(sweep=sweep.name))
         dispatch = _Dispatch(folder, client, options, progress or Silent(), labels)
         for job in folder.waiting_jobs():
@@ -116,12 +112,14 @@ def _local_cluster(folder: SweepFolder, jobs: Sequence[Job]) -> Iterator[Any]:
     }
     address = {"host": worker.LOOPBACK, "port": 0, **worker.NO_PAGE}
     scheduler = {"cls": distributed.Scheduler, "options": address}
-    try:
-        cluster = distributed.SpecCluster(workers=workers, scheduler=scheduler, silence_logs=False)
-    except (OSError, RuntimeError) as problem:
-        raise SetupError(f"a worker process did not start ({problem})", _RESUME) from problem
-    with cluster, distributed.Client(cluster, set_as_default=False) as client:
-        yield client
+    # A cluster gives up a worker that died 15 s ago; to start another one takes longer on a busy machine.
+    with needed("dask", worker.EXTRA).config.set({"distributed.deploy.lost-worker-timeout": "1 day"}):
+        try:
+            cluster = distributed.SpecCluster(workers=workers, scheduler=scheduler, silence_logs=False)
+        except (OSError, RuntimeError) as problem:
+            raise SetupError(f"a worker process did not start ({problem})", _RESUME) from problem
+        with cluster, distributed.Client(cluster, set_as_default=False) as client:
+            yield client
 
 
 def _resource_of(task: Job | Program) -> str:

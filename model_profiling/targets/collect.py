@@ -61,16 +61,16 @@ def explain(job: Job | LockstepJob, done: Completed) -> ProfilingError:
     """Return the error for a process that failed; for a launch it names the job that caused it."""
     tail, log = done.tail(), f"{done.stdout}\n{done.stderr}"
     crash = done.signal_name
-    who, program, said = "the runner", None, None
+    who, program, complaint = "the runner", None, None
     if isinstance(job, Job):
         slow, program = job.model.name, job
     else:
         slow = f"a launch of {len(job.jobs)} programs"
-        found = _CHILD.search(done.stderr)
-        if found and int(found[1]) < len(job.jobs):
-            program, said = job.jobs[int(found[1])], found[2]
-            slow = who = f"program {int(found[1]) + 1} of {len(job.jobs)} ({_described(program)})"
-            crashed = _CRASHED.match(said)
+        child = _CHILD.search(done.stderr)
+        if child and int(child[1]) < len(job.jobs):
+            program, complaint = job.jobs[int(child[1])], child[2]
+            slow = who = f"program {int(child[1]) + 1} of {len(job.jobs)} ({_described(program)})"
+            crashed = _CRASHED.match(complaint)
             crash = crashed[1] if crashed else None
     if done.timed_out or done.returncode == _TIME_LIMIT:
         what = f"{slow} did not finish within {job.timeout_s:g} s and was stopped"
@@ -83,10 +83,10 @@ def explain(job: Job | LockstepJob, done: Completed) -> ProfilingError:
         cure = "free some memory, raise the limit or use a smaller model"
         return RunError(f"{who} ran out of memory", cure, tail)
     own = re.search(r"(?m)^sme2prof-runner: (.+)$", done.stderr)
-    if said is None and own is None:
+    if complaint is None and own is None:
         last = tail.splitlines()[-1] if tail else "it said nothing"
         return RunError(f"the runner ended with exit code {done.returncode}: {last}", "see the log", tail)
-    problem = f"{who}: {said}" if said is not None else own[1] if own else ""
+    problem = f"{who}: {complaint}" if complaint is not None else own[1] if own else ""
     kind, cure = _EXIT_CODES.get(done.returncode, (RunError, "see the log"))
     return RunError(problem, cure, tail) if kind is RunError else kind(problem, cure)
 
@@ -106,14 +106,14 @@ def _missing_part(log: str) -> tuple[str, str] | None:
 
 
 def missing_operators(names: Iterable[str]) -> tuple[str, str]:
-    found = sorted(set(names))
+    missing = sorted(set(names))
     way = "so that these operators are decomposed or delegated"
-    if any(name.startswith("llama::") for name in found):
+    if any(name.startswith("llama::") for name in missing):
         own = "`sme2prof export` of a language model without custom_ops=1"
         way = f"without custom operators (export_llm with model.use_sdpa_with_kv_cache=False, or {own})"
-    shown = ", ".join(found[:4]) + (f" and {len(found) - 4} more" if len(found) > 4 else "")
+    listed = ", ".join(missing[:4]) + (f" and {len(missing) - 4} more" if len(missing) > 4 else "")
     cure = f"export the model {way}, or name a runner that has them (`runner_path` in a config)"
-    return f"{shown}, which the runner does not have", cure
+    return f"{listed}, which the runner does not have", cure
 
 
 def missing_backend(name: str) -> tuple[str, str]:
@@ -153,19 +153,20 @@ def collect_lockstep(
     if not done.ok:
         raise explain(job, done)
     written = Path(f"{files}{RESULT}")
-    told = read_lockstep_result(written)
-    if len(told.results) != len(job.jobs):
+    lockstep = read_lockstep_result(written)
+    if len(lockstep.results) != len(job.jobs):
         raise RunError(
-            f"the runner reports {len(told.results)} programs, {len(job.jobs)} were asked for", "see the log"
+            f"the runner reports {len(lockstep.results)} programs, {len(job.jobs)} were asked for",
+            "see the log",
         )
     log = Path(f"{files}{LOG}")
     outcomes = tuple(
         _outcome(
             child, beside(result, files), Path(child_files(str(files), number)), log, timings_are_latency
         )
-        for number, (child, result) in enumerate(zip(job.jobs, told.results, strict=True))
+        for number, (child, result) in enumerate(zip(job.jobs, lockstep.results, strict=True))
     )
-    return LockstepOutcome(outcomes, told.turns, told.launch, told.machine, log, written)
+    return LockstepOutcome(outcomes, lockstep.turns, lockstep.launch, lockstep.machine, log, written)
 
 
 def _outcome(job: Job, result: RunnerResult, files: Path, log: Path, timings_are_latency: bool) -> Outcome:
@@ -231,10 +232,10 @@ class ExpectedFile:
 
 
 def expected_files(job: Job, stem: str) -> tuple[ExpectedFile, ...]:
-    found = [] if job.runner_path else [ExpectedFile(stem, RESULT, _RESULT_BYTES)]
+    expected = [] if job.runner_path else [ExpectedFile(stem, RESULT, _RESULT_BYTES)]
     if job.sample_hz:
-        found.append(ExpectedFile(stem, SEEN, _SEEN_BYTES))
-    return (*found, *_of_program(job, stem))
+        expected.append(ExpectedFile(stem, SEEN, _SEEN_BYTES))
+    return (*expected, *_of_program(job, stem))
 
 
 def expected_files_of_launch(job: LockstepJob, stem: str) -> tuple[ExpectedFile, ...]:

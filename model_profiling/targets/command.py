@@ -60,7 +60,7 @@ def refused_flags(done: Completed) -> frozenset[str]:
 
 def read_own_times(job: Job, log: str, dump: Path | None) -> RunnerResult:
     """Read the times in an executor_runner's log, or else its dump; the first `warmup` are warm-up."""
-    times = tuple(_measured(found[0], found[1]) for found in _ITERATION.finditer(log))
+    times = tuple(_measured(line[0], line[1]) for line in _ITERATION.finditer(log))
     total = _TOTAL.search(log)
     if not times and dump is not None and dump.is_file():
         times = _times_in(dump)
@@ -87,19 +87,19 @@ def read_own_times(job: Job, log: str, dump: Path | None) -> RunnerResult:
     )
 
 
-def _nanoseconds(told: str) -> int | None:
-    return round(float(told) * 1e6) if _MS.fullmatch(told) else None
+def _nanoseconds(time: str) -> int | None:
+    return round(float(time) * 1e6) if _MS.fullmatch(time) else None
 
 
-def _measured(line: str, told: str) -> int:
+def _measured(line: str, time: str) -> int:
     """Return the time of an execution; refuse 0, as such a clock cannot measure."""
-    found = _nanoseconds(told)
-    if not found:
+    nanoseconds = _nanoseconds(time)
+    if not nanoseconds:
         raise RunError(
             f"the runner's log says '{printable(line[:80])}', which is not a time",
             'use an executor_runner of ExecuTorch, or runner_path "builtin"',
         )
-    return found
+    return nanoseconds
 
 
 def _times_in(dump: Path) -> tuple[int, ...]:

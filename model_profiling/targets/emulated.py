@@ -147,20 +147,20 @@ def find_qemu(runner: Path, sysroot: Path | None = None, *, fetch: bool = True) 
     if chosen := os.environ.get("SME2PROF_QEMU"):
         return _require(Path(chosen), runner, sysroot, "correct SME2PROF_QEMU")
     cure = this_distribution().fix("QEMU")
-    refused: list[str] = []
+    refused = "no qemu-aarch64 was found"
     for candidate in _on_path():
         try:
             return _require(candidate, runner, sysroot, cure)
         except SetupError as problem:
-            refused.append(problem.problem)
-    if fetch or _kept().exists():
+            refused = problem.problem
+    if fetch or _home().exists():
         return _require(fetch_qemu(fetch=fetch), runner, sysroot, cure)
-    if source() is not None:
-        cure = f"the first --target emulated run fetches one from {source()}, or {cure}"
-    raise SetupError(refused[0] if refused else "no qemu-aarch64 was found", cure)
+    if source := qemu_source():
+        cure = f"the first --target emulated run fetches one from {source}, or {cure}"
+    raise SetupError(refused, cure)
 
 
-def source() -> str | None:
+def qemu_source() -> str | None:
     """Return where `fetch_qemu` would look, or None. Fetches nothing."""
     try:
         archive = _archive("")
@@ -171,8 +171,21 @@ def source() -> str | None:
 
 def can_be_had() -> bool:
     """Whether there is an emulator to try, or a place to fetch one from. Fetches nothing."""
-    named = os.environ.get("SME2PROF_QEMU")
-    return bool(named) or bool(_on_path()) or _kept().exists() or source() is not None
+    at_hand = os.environ.get("SME2PROF_QEMU") or _on_path() or _home().exists()
+    return bool(at_hand) or qemu_source() is not None
+
+
+def _on_path() -> list[Path]:
+    return [Path(path) for name in ("qemu-aarch64", "qemu-aarch64-static") if (path := shutil.which(name))]
+
+
+def _home() -> Path:
+    return cache_root() / "qemu" / _PACKAGE
+
+
+def _archive(cure: str) -> apt.Archive:
+    own = apt.own_archive(cure)
+    return replace(own, suite=_DEBIAN_SUITE) if own.origin == "Debian" else own
 
 
 def new_enough(version: str) -> bool:
@@ -181,49 +194,35 @@ def new_enough(version: str) -> bool:
     return numbers is not None and (int(numbers[1]), int(numbers[2])) >= _OLDEST
 
 
-def _archive(cure: str) -> apt.Archive:
-    own = apt.own_archive(cure)
-    return replace(own, suite=_DEBIAN_SUITE) if own.origin == "Debian" else own
-
-
-def _on_path() -> list[Path]:
-    return [Path(path) for name in ("qemu-aarch64", "qemu-aarch64-static") if (path := shutil.which(name))]
-
-
-def _kept() -> Path:
-    return cache_root() / "qemu" / _PACKAGE
-
-
 def fetch_qemu(*, fetch: bool = True) -> Path:
-
     def make(into: Path) -> None:
         cure = this_distribution().fix("QEMU")
         archive = _archive(cure)
         with apt.packages_of(archive, cure) as packages:
             version = packages.version(_PACKAGE)
             if version is None or not new_enough(version):
-                found = f"{_PACKAGE} {version}" if version else f"no {_PACKAGE}"
-                raise SetupError(f"{archive.origin}'s {archive.suite} has {found}, which has no SME2", cure)
+                offered = f"{_PACKAGE} {version}" if version else f"no {_PACKAGE}"
+                raise SetupError(f"{archive.origin}'s {archive.suite} has {offered}, which has no SME2", cure)
             for deb in packages.download(_PACKAGE):
                 packages.unpack(deb, into, member=_MEMBER)
 
-    return cached(_kept(), make, "QEMU", fetch=fetch) / _MEMBER
+    return cached(_home(), make, "QEMU", fetch=fetch) / _MEMBER
 
 
 def _require(path: Path, runner: Path, sysroot: Path | None, cure: str) -> Qemu:
-    said = process.run([path, "--version"], timeout=30)
-    number = re.search(r"version (\d+\.\d+(?:\.\d+)?)", said.stdout)
-    if not said.ok or number is None:
+    answer = process.run([path, "--version"], timeout=30)
+    number = re.search(r"version (\d+\.\d+(?:\.\d+)?)", answer.stdout)
+    if not answer.ok or number is None:
         raise SetupError(f"{path} is not a working QEMU", cure)
     prefix = (str(path), "-cpu", "max", *(("-L", str(sysroot)) if sysroot else ()))
     probe = process.run([*prefix, runner, "--features-only"], timeout=120)
-    report = read_report(probe.stdout) if probe.ok else None
-    if report is None or "sme2" not in report.features:
-        trouble = (
-            "has no SME2" if probe.ok else f"cannot run the runner ({probe.tail(1) or probe.returncode})"
-        )
-        raise SetupError(f"{path} is QEMU {number.group(1)} and {trouble}", cure)
-    return Qemu(path, number.group(1), report, prefix)
+    if not probe.ok:
+        reason = probe.tail(1) or probe.returncode
+        raise SetupError(f"{path} is QEMU {number[1]} and cannot run the runner ({reason})", cure)
+    report = read_report(probe.stdout)
+    if "sme2" not in report.features:
+        raise SetupError(f"{path} is QEMU {number[1]} and has no SME2", cure)
+    return Qemu(path, number[1], report, prefix)
 
 
 class EmulatedTarget(HostTarget):

@@ -63,10 +63,10 @@ class Machine:
     @property
     def name(self) -> str:
         """The kernel's own name for the CPU, even if programs are told another."""
-        said = self.text("arch")
-        if not said and (family := re.match(r"cpu:type:(x86|aarch64)", self.text("modalias"))):
-            said = {"x86": "x86_64"}.get(family[1], family[1])
-        return said or self.text("machine")
+        architecture = self.text("arch")
+        if not architecture and (family := re.match(r"cpu:type:(x86|aarch64)", self.text("modalias"))):
+            architecture = {"x86": "x86_64"}.get(family[1], family[1])
+        return architecture or self.text("machine")
 
     def why_emulated(self, seen_by_runner: frozenset[str] | None = None) -> str | None:
         """Return what shows that aarch64 programs are emulated here, or None.
@@ -89,7 +89,7 @@ class Machine:
             (not cpuinfo, "its kernel says nothing about the CPU"),
             (invented, f"programs see {', '.join(sorted(invented))}, the kernel does not"),
         )
-        return next((why for shown, why in signs if shown), None)
+        return next((why for sign, why in signs if sign), None)
 
     def facts(self, versions: Mapping[str, str]) -> MachineFacts:
         cpuinfo = self.text("cpuinfo")
@@ -141,8 +141,8 @@ class Machine:
         return self._memory("MemAvailable")
 
     def _memory(self, name: str) -> int | None:
-        said = re.search(rf"(?m)^{name}:[ \t]+([0-9]{{1,15}}) kB", self.text("meminfo"))
-        return int(said[1]) * 1024 if said else None
+        line = re.search(rf"(?m)^{name}:[ \t]+([0-9]{{1,15}}) kB", self.text("meminfo"))
+        return int(line[1]) * 1024 if line else None
 
     def _system(self) -> str:
         product = [line.strip() for line in self.text("product").splitlines() if line.strip()]

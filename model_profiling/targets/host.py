@@ -57,10 +57,10 @@ def _mac_facts(versions: Mapping[str, str]) -> MachineFacts:
 
 def available_memory(system: Path = Path("/")) -> int | None:
     """Return the bytes that new processes can take, within the control group's limit; None if unknown."""
-    said = re.search(r"(?m)^MemAvailable:[ \t]+(\d+) kB", _read(system / "proc/meminfo") or "")
-    if said is None:
+    memory = re.search(r"(?m)^MemAvailable:[ \t]+(\d+) kB", _read(system / "proc/meminfo") or "")
+    if memory is None:
         return None
-    available = int(said.group(1)) * 1024
+    available = int(memory.group(1)) * 1024
     group = re.search(r"(?m)^0::/(.*)$", _read(system / "proc/self/cgroup") or "")
     folder = system / "sys/fs/cgroup" / (group.group(1) if group else "")
     limit, used = (_read(folder / name) for name in ("memory.max", "memory.current"))
@@ -118,8 +118,8 @@ class HostTarget(Target):
     def _operators(self, libraries: Sequence[Path]) -> frozenset[str]:
         assert self.build is not None
         words = [word for path in libraries for word in ("--library", path)]
-        said = process.run([*self._prefix, self.build.path, "--features-only", *words], timeout=300)
-        return read_report(said.stdout).operators if said.ok or not libraries else frozenset()
+        answer = process.run([*self._prefix, self.build.path, "--features-only", *words], timeout=300)
+        return read_report(answer.stdout).operators if answer.ok or not libraries else frozenset()
 
     @property
     def _prefix(self) -> tuple[str, ...]:

@@ -13,7 +13,6 @@ import contextvars
 import fcntl
 import itertools
 import os
-import re
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
@@ -25,6 +24,7 @@ from model_profiling.core.errors import InputError, InUseError, ProfilingError, 
 from model_profiling.core.files import LockFile
 from model_profiling.core.formatting import in_short, printable
 from model_profiling.runner.cache import state_root
+from model_profiling.runner.machine import place_of
 
 _POLL_S = 0.05
 _TRIES_UNTOLD, _TRIES_BETWEEN = 4, 20
@@ -127,11 +127,6 @@ def _name(handle: int) -> str:
 # Phones and machines behind ssh.
 
 
-def file_name(machine: str) -> str:
-    """Return a machine's name as a valid file name."""
-    return re.sub(r"[^A-Za-z0-9._-]+", "-", machine)
-
-
 @dataclass(frozen=True, slots=True)
 class MachineLock:
     """Allows one run at a time on the machine that the user calls `title`: two would disturb each other's
@@ -162,5 +157,5 @@ class MachineLock:
     @property
     def _locks(self) -> list[LockFile]:
         fix = "wait for it to end (two at once would disturb each other's times), or use another machine"
-        names = sorted({file_name(name) for name in self.names if name})
+        names = sorted({place_of(name) for name in self.names if name})
         return [LockFile(_folder() / f".{name}.lock", self.title, fix, _ELSEWHERE) for name in names]

@@ -7,7 +7,7 @@ from __future__ import annotations
 import contextlib
 import os
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime, timezone
 from pathlib import Path
@@ -18,8 +18,7 @@ from model_profiling.core.formatting import listing
 from model_profiling.core.records import read_record, write_record
 from model_profiling.core.stdio import defer_signals
 from model_profiling.runner.cache import state_root
-from model_profiling.runner.machine import PowerMode
-from model_profiling.targets.machine_lock import file_name
+from model_profiling.runner.machine import PowerMode, place_of
 from model_profiling.targets.remote.shell import Shell
 
 # Android settings of the namespace `global`: battery saver, screen sleep and animations. Clock frequencies
@@ -103,24 +102,27 @@ class PowerSettings:
 
     @property
     def _record(self) -> Path:
-        return state_root() / "devices" / f"{file_name(self.device)}.json"
+        return state_root() / "devices" / f"{place_of(self.device)}.json"
 
     @contextlib.contextmanager
     def held(self, mode: PowerMode) -> Iterator[None]:
-        """Set `mode` during the block and restore the settings afterwards."""
-        self.finish_earlier()
+        """Set `mode` during the block and restore the settings afterwards; wait for a phone that is lost."""
+        self.shell.repeat(self.finish_earlier)
         try:
             if mode != "leave":
-                self._begin(mode)
+                self.shell.repeat(lambda: self._begin(mode))
             yield
-        finally:
-            try:
-                self._restore()
-            except ProfilingError as problem:
-                later = "the next run on it, or sme2prof clean, does that"
-                self.notes.append(
-                    f"the power settings of {self.title} are not put back yet ({later}): {problem}"
-                )
+        except BaseException:
+            self._end(self._restore)  # now or later: it may be the phone that is gone
+            raise
+        self._end(lambda: self.shell.repeat(self._restore))
+
+    def _end(self, restore: Callable[[], object]) -> None:
+        try:
+            restore()
+        except ProfilingError as problem:
+            later = "the next run on it, or sme2prof clean, does that"
+            self.notes.append(f"the power settings of {self.title} are not put back yet ({later}): {problem}")
 
     def finish_earlier(self) -> None:
         """Restore what an interrupted run left set."""
@@ -132,6 +134,7 @@ class PowerSettings:
             )
 
     def _begin(self, mode: PowerMode) -> None:
+        self._restore()  # if the phone was lost halfway
         changes = changes_for(mode, self._read())
         if not changes:
             return

@@ -68,10 +68,10 @@ def read_device(texts: Texts) -> DeviceState:
 
 def device_id(texts: Texts) -> str | None:
     """Return a phone's own id, the same over any cable; None if other phones share it."""
-    said = _line(texts, "serial_number")
-    if said is None or not re.fullmatch(r"[A-Za-z0-9_.:-]{4,64}", said):
+    serial = _line(texts, "serial_number")
+    if serial is None or not re.fullmatch(r"[A-Za-z0-9_.:-]{4,64}", serial):
         return None
-    return None if re.fullmatch(_NOBODYS, said, re.IGNORECASE) else said
+    return None if re.fullmatch(_NOBODYS, serial, re.IGNORECASE) else serial
 
 
 def temperature(state: DeviceState) -> float | None:
@@ -88,43 +88,43 @@ def on_battery(state: DeviceState) -> bool | None:
 
 
 def _battery(texts: Texts) -> Battery | None:
-    said = _text(texts, "dumpsys_battery")
-    level, scale = (_number(rf"^[ \t]*{name}: ([0-9]{{1,4}})$", said) for name in ("level", "scale"))
+    answer = _text(texts, "dumpsys_battery")
+    level, scale = (_number(rf"^[ \t]*{name}: ([0-9]{{1,4}})$", answer) for name in ("level", "scale"))
     percent = 100 * level / scale if level is not None and scale else None
     if percent is None:
         percent = _number(r"^([0-9]{1,3})$", _text(texts, "battery_percent"))
-    told = re.search(r"(?m)^[ \t]*status: ([0-9])$", said)
-    status = _STATUS.get(_text(texts, "battery_status")) or _STATUS.get(told[1] if told else "")
-    tenths = _number(r"^[ \t]*temperature: (-?[0-9]{1,4})$", said)
-    found = Battery(
+    code = re.search(r"(?m)^[ \t]*status: ([0-9])$", answer)
+    status = _STATUS.get(_text(texts, "battery_status")) or _STATUS.get(code[1] if code else "")
+    tenths = _number(r"^[ \t]*temperature: (-?[0-9]{1,4})$", answer)
+    battery = Battery(
         percent=percent if percent is not None and percent <= 100 else None,
         status=status,
         temperature_c=_plausible(tenths / 10) if tenths is not None else None,
     )
-    return found if found != Battery() else None
+    return battery if battery != Battery() else None
 
 
 def _temperatures(texts: Texts) -> dict[str, float]:
     """Return every sensor with a plausible temperature, by name; the hottest of those with the same name."""
-    found: dict[str, float] = {}
+    hottest: dict[str, float] = {}
     types = {_folder(path): text.strip() for path, text in texts.get("zone_type", {}).items()}
     for path, text in texts.get("zone", {}).items():
         name = types.get(_folder(path)) or _folder(path).rpartition("/")[2]
         if re.fullmatch(r"-?[0-9]{1,7}", text.strip()) and re.fullmatch(r"[\w.,:/ -]{1,60}", name):
             # Linux specifies thousandths of a degree; some drivers give degrees.
             value = int(text) / 1000 if abs(int(text)) > _HOTTEST_C else float(text)
-            _keep_hottest(found, name, value)
-    said = _text(texts, "dumpsys_thermal")
+            _keep_hottest(hottest, name, value)
+    answer = _text(texts, "dumpsys_thermal")
     # Prefer the current readings, if the service lists them apart from cached ones.
-    said = said.partition("Current temperatures from HAL:")[2].partition("Current cooling")[0] or said
-    for value, name in _SENSOR.findall(said):
-        _keep_hottest(found, name, float(value))
-    return found
+    answer = answer.partition("Current temperatures from HAL:")[2].partition("Current cooling")[0] or answer
+    for value, name in _SENSOR.findall(answer):
+        _keep_hottest(hottest, name, float(value))
+    return hottest
 
 
-def _keep_hottest(found: dict[str, float], name: str, value: float) -> None:
+def _keep_hottest(hottest: dict[str, float], name: str, value: float) -> None:
     if _plausible(value) is not None:
-        found[name] = max(value, found.get(name, value))
+        hottest[name] = max(value, hottest.get(name, value))
 
 
 def _plausible(value: float) -> float | None:
@@ -147,5 +147,5 @@ def _line(texts: Texts, name: str) -> str | None:
 
 
 def _number(pattern: str, text: str) -> int | None:
-    found = re.search(pattern, text, re.MULTILINE)
-    return int(found[1]) if found else None
+    match = re.search(pattern, text, re.MULTILINE)
+    return int(match[1]) if match else None

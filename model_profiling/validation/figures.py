@@ -19,10 +19,11 @@ from model_profiling.report.analysis_json import analysis_summary
 from model_profiling.report.csv_files import STATS_COLUMNS, csv_paths
 from model_profiling.report.data import report_data
 from model_profiling.runs.evidence import read_samples
-from model_profiling.runs.figures import output_files, robust_stats
+from model_profiling.runs.figures import latencies, output_files, robust_stats
 from model_profiling.runs.manifest import MEASURE_AGAIN
 from model_profiling.runs.metrics import COMPUTE_AGAIN
 from model_profiling.statistics.parity import compare_outputs
+from model_profiling.statistics.speedup import Verdict
 from model_profiling.validation.structure import ANALYSE_AGAIN, CheckedRun, NoVerdict, question
 
 _SUMMARIZED = ("times", "etdump_count", "per_etdump", "pairs", "sme2_headroom")
@@ -53,24 +54,28 @@ def _size(value: object) -> str:
 @question("latencies", COMPUTE_AGAIN)
 def latencies_match(checked: CheckedRun, wrong: list[str]) -> str:
     """Whether the statistics follow from the latencies in the journal, and their number is as promised."""
-    run, metrics = checked.run, checked.computed_metrics
-    if metrics is None or checked.manifest is None or run.journal is None:
+    run, manifest = checked.run, checked.manifest
+    if manifest is None or run.journal is None:
         raise NoVerdict(f"there is no {names.JOURNAL}")
-    if is_there(run.path / names.METRICS):
-        stored = read_json_object(run.path / names.METRICS, COMPUTE_AGAIN)
-        for name in ("times", "latencies"):
-            wrong += unlike(stored.get(name), record_json(metrics)[name], f"{names.METRICS}: {name}")
-    known = {latency.series: latency for latency in metrics.latencies}
-    timed = [result for result in run.results if result.latency and result.series in known]
+    computed = latencies(manifest, run.journal)
+    timed = [result for result in run.results if result.latency and result.series in computed]
     for result in timed:
-        stats = robust_stats(result, known[result.series], run.journal, checked.manifest.model)
-        content = read_json_object(run.path / (result.latency or ""), COMPUTE_AGAIN)
-        wrong += unlike(content, record_json(stats), f"{names.ROBUST_STATS} of {result.series}")
+        stats = robust_stats(result, computed[result.series], run.journal, manifest.model)
+        stored, place = read_json_object(run.path / (result.latency or ""), COMPUTE_AGAIN), str(result.series)
+        for name in ("end_to_end_rounds_ms", "end_to_end_ms"):
+            wrong += unlike(stored.get(name), record_json(stats)[name], f"{place}: {name}")
         # In a finished run every experiment has every round; only then are its ratios of side-by-side runs.
-        part = checked.manifest.part_of(result.experiment)
-        if part.state == "finished" and result.rounds != part.schedule.rounds_done:
-            rounds = plural(result.rounds, stats.counted_in)
-            wrong.append(f"{result.series} has {rounds}, but the whole run has {part.schedule.rounds_done}")
+        rounds = manifest.schedule.rounds_done
+        if manifest.state == "finished" and result.rounds != rounds:
+            own = plural(result.rounds, stats.counted_in)
+            wrong.append(f"{place} has {own}, but the whole run has {rounds}")
+    for stored_latency in run.metrics.latencies if run.metrics else ():
+        place = f"{names.METRICS}: {stored_latency.series}"
+        if (latency := computed.get(stored_latency.series)) is None:
+            wrong.append(f"{place} has a latency, which {names.JOURNAL} does not have")
+        elif stored_latency.end_to_end_ms and latency.end_to_end_ms:
+            figures = stored_latency.end_to_end_ms.as_dict(), latency.end_to_end_ms.as_dict()
+            wrong += unlike(*figures, f"{place}: end_to_end_ms")
     if not timed and not wrong:
         why = "no latency was measured" if run.times.are_latencies else "times of this run are not latencies"
         raise NoVerdict(why)
@@ -79,35 +84,45 @@ def latencies_match(checked: CheckedRun, wrong: list[str]) -> str:
 
 @question("comparisons", COMPUTE_AGAIN)
 def comparisons_hold(checked: CheckedRun, wrong: list[str]) -> str:
-    """Whether speedups and verdicts follow from the journal, and nothing is compared that must not be."""
-    stored, metrics = checked.run.metrics, checked.computed_metrics
-    if stored is None or metrics is None or not (stored.comparisons or metrics.comparisons):
+    """Whether verdicts follow from their intervals, and nothing is compared that must not be."""
+    answers = checked.run.metrics.comparisons if checked.run.metrics else ()
+    if not answers:
         raise NoVerdict("nothing was compared")
-    answers = {answer.label: answer for answer in stored.comparisons}
-    for computed in metrics.comparisons:
-        if (answer := answers.pop(computed.label, None)) is None:
-            wrong.append(f"{computed.label} is missing")
+    reasons = {(pair.baseline, pair.candidate): pair.not_comparable for pair in checked.run.pairs}
+    compared = 0
+    for answer in answers:
+        speedup, name = answer.speedup, answer.label
+        if (answer.baseline, answer.candidate) not in reasons:
+            wrong.append(f"{name} is not a pair of the run")
+        if speedup.verdict is Verdict.NOT_COMPARABLE:
             continue
-        why = f" ({computed.speedup.reason})" if computed.speedup.reason else ""
-        texts = unlike(record_json(answer), record_json(computed), computed.label)
-        wrong += [f"{text}{why}" for text in texts]
-    wrong += [f"{label} is not a pair of the run" for label in answers]
-    comparable = [answer for answer in metrics.comparisons if answer.speedup.ratio is not None]
-    if not comparable and not wrong:
-        raise NoVerdict(f"nothing is comparable: {metrics.comparisons[0].speedup.reason}")
-    return f"{len(comparable)} of {plural(len(metrics.comparisons), 'verdict')} match {names.JOURNAL}"
+        compared += 1
+        if reason := reasons.get((answer.baseline, answer.candidate)):
+            wrong.append(f"{name} has the verdict {speedup.verdict.value}, but {reason}")
+        elif speedup.low is None or speedup.high is None or speedup.ratio is None:
+            wrong.append(f"{name} has a verdict without an interval")
+        elif not speedup.low <= speedup.ratio <= speedup.high:
+            wrong.append(f"{name}: its ratio is outside its interval")
+        elif (speedup.verdict is Verdict.FASTER and speedup.low <= 1) or (
+            speedup.verdict is Verdict.SLOWER and speedup.high >= 1
+        ):
+            wrong.append(f"{name} has the verdict {speedup.verdict.value}, but its interval includes 1")
+    if not compared and not wrong:
+        raise NoVerdict(f"nothing is comparable: {answers[0].speedup.reason}")
+    more = f", {len(answers) - compared} not comparable" if compared < len(answers) else ""
+    return f"{plural(compared, 'verdict')} checked against the intervals{more}"
 
 
 @question("kernels", f"SME2 was not switched off; {MEASURE_AGAIN}")
 def kernels_fit_the_switch(checked: CheckedRun, wrong: list[str]) -> str:
     """Whether no SME kernel ran where SME2 was off."""
-    listed = [found for found in own_kernels(checked.run, ()) if found.uses or found.counted]
+    listed = [series for series in own_kernels(checked.run, ()) if series.uses or series.counted]
     if not listed:
         raise NoVerdict("no kernel was listed")
     wrong += [
-        f"{found.series} had SME2 off, but {found.sme.text}"
-        for found in listed
-        if found.sme2 is False and found.sme.proves_sme
+        f"{evidence.series} had SME2 off, but {evidence.sme.text}"
+        for evidence in listed
+        if evidence.sme2 is False and evidence.sme.proves_sme
     ]
     return f"{plural(len(listed), 'list')} of kernels checked"
 
@@ -115,34 +130,34 @@ def kernels_fit_the_switch(checked: CheckedRun, wrong: list[str]) -> str:
 @question("sampling", MEASURE_AGAIN)
 def sampling_fits_the_counts(checked: CheckedRun, wrong: list[str]) -> str:
     """Whether threads were sampled in the counted kernels, and in no other."""
-    said = []
-    listed = {found.series: found for found in own_kernels(checked.run, ()) if found.counted}
+    agreements = []
+    listed = {kernels.series: kernels for kernels in own_kernels(checked.run, ()) if kernels.counted}
     for series in checked.run.series:
         samples = read_samples(checked.run.path, checked.run.result(series))
         if samples is None or samples.unavailable or series not in listed:
             continue
-        seen, uses = sampled_entries(samples), listed[series].uses
-        wrong += [f"{series}: {each}" for each in disagreements(seen, uses)]
-        said.append(f"{series}: {agreement(seen, samples.kept, uses)}")
-    if not said:
+        sampled, uses = sampled_entries(samples), listed[series].uses
+        wrong += [f"{series}: {text}" for text in disagreements(sampled, uses)]
+        agreements.append(f"{series}: {agreement(sampled, samples.kept, uses)}")
+    if not agreements:
         raise NoVerdict("no experiment was both sampled and counted")
-    return "; ".join(said)
+    return "; ".join(agreements)
 
 
 @question("outputs", "find out which one is right before you rely on its speed")
 def outputs_agree(checked: CheckedRun, wrong: list[str]) -> str:
     """Whether outputs are complete, and all experiments compute the same."""
-    kept = [result for result in checked.run.results if result.outputs]
+    results = [result for result in checked.run.results if result.outputs]
     manifest = checked.manifest
-    if not kept or manifest is None:
+    if not results or manifest is None:
         raise NoVerdict("no outputs were kept")
     quantized, half = bool(manifest.was_quantized), manifest.was_half
-    first = output_files(kept[0], checked.path)
-    for result in kept:
+    first = output_files(results[0], checked.path)
+    for result in results:
         others = output_files(result, checked.path)
         if not compare_outputs(first, others, quantized=quantized, half=half).agrees:
-            wrong.append(f"the outputs of {result.series} differ from those of {kept[0].series}")
-    return f"{plural(len(kept), 'experiment')} with the same outputs, except for rounding"
+            wrong.append(f"the outputs of {result.series} differ from those of {results[0].series}")
+    return f"{plural(len(results), 'experiment')} with the same outputs, except for rounding"
 
 
 @question("analysis", ANALYSE_AGAIN)

@@ -8,7 +8,8 @@ from pathlib import Path
 
 from model_profiling.config import names
 from model_profiling.config.problems import Problem
-from model_profiling.config.reading import ProfileConfig, check_config, config_warnings, load_config, pairs
+from model_profiling.config.reading import check_config, config_warnings, load_config, pairs
+from model_profiling.config.settings import ProfileConfig
 from model_profiling.core.errors import Check, CheckList, InputError, ProfilingError, check_lines
 from model_profiling.core.formatting import plural, size
 from model_profiling.core.hints import sme2prof
@@ -68,12 +69,12 @@ def validate(run_dir: str | Path, *, progress: Progress | None = None) -> Valida
     if not place.is_dir():
         raise no_run(place)
     run = CheckedRun(place)
-    asked = _questions(run)
-    shown = progress or Silent()
-    shown.stage("checking the run")
+    questions = _questions(run)
+    progress = progress or Silent()
+    progress.stage("checking the run")
     checks: list[Check] = []
-    for done, question in enumerate(asked):
-        shown.advance(done, len(asked), question.name)
+    for done, question in enumerate(questions):
+        progress.advance(done, len(questions), question.name)
         checks.append(question(run))
     return Validation(tuple(checks), str(place))
 
@@ -109,9 +110,9 @@ def validate_pipeline(path: Path, *, progress: Progress | None = None) -> Pipeli
             tuple(Check("config", "fail", problem.text, problem.fix) for problem in wrong), str(path)
         )
     config = load_config(path, files=False)
-    found = f"{plural(len(config.experiments), 'experiment')}, {plural(len(pairs(config)), 'comparison')}"
+    counts = f"{plural(len(config.experiments), 'experiment')}, {plural(len(pairs(config)), 'comparison')}"
     checks = [
-        Check("config", "pass", found),
+        Check("config", "pass", counts),
         *(Check("config", "optional", text) for text in config_warnings(config)),
         *_files(config, check_config(path)),
         *_results(config, path, progress),
@@ -139,10 +140,9 @@ def _present(part: str, config: ProfileConfig) -> Iterator[Check]:
             without = "no .etrecord beside it, so operators have no source lines"
             yield Check(part, "optional", without, "export it again (sme2prof export)")
     elif part == "runners":
-        own = list(dict.fromkeys(str(each.runner) for each in config.experiments if each.runner))
-        for runner in own:
-            yield Check(part, "pass", runner)
-        if any(each.runner is None for each in config.experiments):
+        runners = dict.fromkeys(experiment.runner for experiment in config.experiments)
+        yield from (Check(part, "pass", str(runner)) for runner in runners if runner)
+        if None in runners:
             here = config.target.choice.kind in ("auto", "host")
             later = "the kit's own, built for the target when the run starts"
             yield replace(runner_check(), name=part) if here else Check(part, "pass", later)

@@ -199,7 +199,7 @@ def kernel_sections(run_dir: Path) -> tuple[KernelSection, ...]:
 
 
 def _sections(run: Run) -> tuple[KernelSection, ...]:
-    sides = {found.series: found for found in own_kernels(run, ()) if found.uses or found.counted}
+    sides = {one.series: one for one in own_kernels(run, ()) if one.uses or one.counted}
     return tuple(
         KernelSection(pair.label, sides[pair.candidate], sides[pair.baseline])
         for pair in run.pairs

@@ -22,17 +22,16 @@ _FIX = "profile it again with `sme2prof llm`"
 
 def language_folders(a: Path, b: Path) -> tuple[Path, Path] | None:
     """Return the folders of `llm.json` if both are profiles of a language model; None if neither is."""
-    found = [_home(path) for path in (a, b)]
-    if found[0] is None or found[1] is None:
-        known = next((path for path, home in zip((a, b), found, strict=True) if home), None)
-        if known is not None:
-            other = b if known == a else a
-            raise InputError(
-                f"{known} has an {names.LANGUAGE}, {other} has not",
-                "name two folders of `sme2prof llm`, or two runs",
-            )
-        return None
-    return found[0], found[1]
+    ours, theirs = _home(a), _home(b)
+    if ours and theirs:
+        return ours, theirs
+    if ours or theirs:
+        with_one, without = (a, b) if ours else (b, a)
+        raise InputError(
+            f"{with_one} has an {names.LANGUAGE}, {without} has not",
+            "name two folders of `sme2prof llm`, or two runs",
+        )
+    return None
 
 
 def _home(path: Path) -> Path | None:

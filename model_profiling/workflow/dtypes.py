@@ -129,13 +129,13 @@ def profile_dtypes(
     outcomes = dict(zip(programs, profiled, strict=True))
     first = next(iter(outcomes.values()))
     folder = names.runs_folder(first.program, options.outdir)
-    found = side_by_side(
+    comparison = side_by_side(
         [each for each in dtypes if each not in left_out], outcomes, problems, folder, left_out
     )
     page = folder / names.DTYPES_PAGE
-    write_record(folder / names.DTYPES, found)
-    write_page(dtypes_document(found), page, f"Which number format for {found.model}?")
-    return DtypesOutcome(found, page, outcomes)
+    write_record(folder / names.DTYPES, comparison)
+    write_page(dtypes_document(comparison), page, f"Which number format for {comparison.model}?")
+    return DtypesOutcome(comparison, page, outcomes)
 
 
 def side_by_side(
@@ -153,7 +153,7 @@ def side_by_side(
         for dtype in dtypes
     )
     first = next(iter(outcomes.values())).main.data
-    found = Dtypes(
+    comparison = Dtypes(
         model=names.variant_of(next(iter(outcomes.values())).program)[0],
         cpu=first.cpu,
         machine=_machine(first),
@@ -161,8 +161,8 @@ def side_by_side(
         left_out=left_out or {},
         pairs=tuple(_pairs(sides, outcomes)),
     )
-    ship, verdict = decide(found)
-    return replace(found, ship=ship, verdict=verdict)
+    ship, verdict = decide(comparison)
+    return replace(comparison, ship=ship, verdict=verdict)
 
 
 def _machine(data: ReportData) -> Machine:
@@ -201,29 +201,29 @@ def _side(dtype: str, outcome: ProfileOutcome, folder: Path) -> DtypeSide:
 
 
 def _projected(data: ReportData) -> Projected | None:
-    found = data.outlook.headline
-    if found is None:
+    projection = data.outlook.headline
+    if projection is None:
         return None
-    shortest, longest = found.ms(found.high), found.ms(found.low)
+    shortest, longest = projection.ms(projection.high), projection.ms(projection.low)
     if shortest is None or longest is None:
         return None
     return Projected(shortest, longest, data.outlook.factors.origin)
 
 
 def _on_sme2(data: ReportData) -> OnSme2:
-    found = data.outlook.coverage
-    if not found.tested:
-        return OnSme2("not tested", found.reason)
+    coverage = data.outlook.coverage
+    if not coverage.tested:
+        return OnSme2("not tested", coverage.reason)
     reasons: dict[str, list[float]] = {}
-    for each in found.missing:
+    for each in coverage.missing:
         reasons.setdefault(each.reason, []).append(each.share or 0.0)
     missing = [MissesSme2(reason, len(shares), sum(shares)) for reason, shares in reasons.items()]
     return OnSme2(
         "executed",
-        found.reason,
-        len(found.proven),
-        len(found.operators),
-        found.arithmetic_share,
+        coverage.reason,
+        len(coverage.proven),
+        len(coverage.operators),
+        coverage.arithmetic_share,
         tuple(sorted(missing, key=lambda each: -each.arithmetic_share)),
     )
 

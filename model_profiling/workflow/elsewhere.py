@@ -9,7 +9,7 @@ import tempfile
 from pathlib import Path
 from typing import IO
 
-from model_profiling.config.reading import ProfileConfig
+from model_profiling.config.settings import ProfileConfig
 from model_profiling.core import files
 from model_profiling.core.errors import SetupError
 from model_profiling.core.progress import Progress

@@ -63,7 +63,9 @@ def load_history(store: Store, question: HistoryQuestion) -> History:
     rows.sort(key=lambda row: (row["measured_at"], row["run_id"]))
     matching = [row for row in rows if all(_matches(row, *option) for option in question.options.items())]
     if not matching:
-        raise _nothing_matches(rows, question)
+        options = " ".join(f"--{option} {value}" for option, value in question.options.items())
+        what = f"leave out an option; `{store.command('list')}` shows what there is"
+        raise InputError(f"no run of {question.model} has {options}", what)
     left_out = Counter(
         reason for _, reason in dict.fromkeys((row["run_id"], _reason(row)) for row in matching)
     )
@@ -83,7 +85,7 @@ def _models_for(store: Store, asked: str) -> list[str]:
     ]
     if not models:
         known = list(dict.fromkeys(row["model"] for row in stored))
-        cure = did_you_mean(asked, known) or f"it has {_some(known)}"
+        cure = did_you_mean(asked, known) or f"it has {listing(known[:_MOST_NAMED])}"
         raise InputError(f"{store.address} holds no run of '{asked}'", cure)
     return list(dict.fromkeys(models))
 
@@ -94,27 +96,6 @@ def _matches(row: Row, option: str, value: Any) -> bool:
     if option == "device":
         return value == row["device"] or value.lower() in row["device_name"].lower()
     return bool(row[option] == value)
-
-
-def _nothing_matches(rows: Sequence[Row], question: HistoryQuestion) -> InputError:
-    """Name the first option that no run of the model matches."""
-    for option, value in question.options.items():
-        if any(_matches(row, option, value) for row in rows):
-            continue
-        if option == "since":
-            newest = max(row["measured_at"] for row in rows)
-            return InputError(
-                f"no run of {question.model} has --since {value:%Y-%m-%d}",
-                f"the newest is of {newest:%Y-%m-%d}",
-            )
-        known = sorted({str(row[option]) for row in rows})
-        return InputError(f"no run of {question.model} has --{option} {value}", f"known: {_some(known)}")
-    return InputError(f"no run of {question.model} matches all options", "leave out one of them")
-
-
-def _some(words: Sequence[str]) -> str:
-    shown = [word or "(unknown)" for word in words[:_MOST_NAMED]]
-    return listing([*shown, f"{len(words) - _MOST_NAMED} more"] if len(words) > _MOST_NAMED else shown)
 
 
 def _reason(row: Row) -> str:

@@ -126,14 +126,14 @@ def profile_language(
         options = options.model_copy(update={"budget_s": BUDGET_S, **few})
     program = open_program(model, options, progress)
     content = read_program(program)
-    known = language_model(content)
-    if known is None:
+    phases = language_model(content)
+    if phases is None:
         raise InputError(
             f"{program.name} is not a language model: no method takes tokens and a position in a cache",
             "use `sme2prof profile`, or export the model with its cache in buffers",
         )
     asked, left_out = _cases(
-        known, prompts, positions, lambda phase: input_names(program, content, phase.method)
+        phases, prompts, positions, lambda phase: input_names(program, content, phase.method)
     )
     if not asked:
         raise InputError(
@@ -172,25 +172,25 @@ def profile_language(
         (outcome.main.data for each, outcome in zip(asked, outcomes, strict=True) if each.phase == "answer"),
         outcomes[0].main.data,
     )
-    found = replace(
-        _gather(program, known, cases, data, left_out),
+    language = replace(
+        _gather(program, phases, cases, data, left_out),
         slope=_slope([pair for pair in zip(asked, outcomes, strict=True) if pair[0].phase == "answer"]),
         warnings=tuple(str(line) for line in warnings),
     )
-    files.write_json(home / FACTS, found.facts())
-    page = write_page(language_document(found), home / REPORT, f"{found.model}: prompt and answer")
-    return LanguageOutcome(found, tuple(outcomes), page, warnings)
+    files.write_json(home / FACTS, language.facts())
+    page = write_page(language_document(language), home / REPORT, f"{language.model}: prompt and answer")
+    return LanguageOutcome(language, tuple(outcomes), page, warnings)
 
 
 def _cases(
-    known: LanguageModel,
+    phases: LanguageModel,
     prompts: Sequence[int] | None,
     positions: Sequence[int] | None,
     named: Callable[[Phase], tuple[str, ...]],
 ) -> tuple[list[_Asked], tuple[str, ...]]:
     """Return what fits the program, the prompts first, and why the rest does not."""
     asked, left_out = [], []
-    phase = known.prompt
+    phase = phases.prompt
     usual: Sequence[int] = ()
     if phase is not None:
         usual = _as_far_as(PROMPTS, phase.most) if phase.variable else (phase.most,)
@@ -202,11 +202,11 @@ def _cases(
         if phase is not None:
             takes = f"{'takes at most' if phase.variable else 'always takes'} {phase.most}"
         left_out.append(f"a prompt of {tokens} tokens, because the program {takes}")
-    for position in sorted(set(positions or _as_far_as(POSITIONS, known.context - 1))):
-        if position >= known.context:
-            left_out.append(f"an answer after {position} tokens, because the cache holds {known.context}")
+    for position in sorted(set(positions or _as_far_as(POSITIONS, phases.context - 1))):
+        if position >= phases.context:
+            left_out.append(f"an answer after {position} tokens, because the cache holds {phases.context}")
         else:
-            asked.append(_Asked("answer", 1, position, _case(known.step, named(known.step), 1, position)))
+            asked.append(_Asked("answer", 1, position, _case(phases.step, named(phases.step), 1, position)))
     return asked, tuple(left_out)
 
 
@@ -229,7 +229,7 @@ def _case(phase: Phase, named: tuple[str, ...], tokens: int, position: int) -> C
 
 def _gather(
     program: Path,
-    known: LanguageModel,
+    phases: LanguageModel,
     cases: tuple[LanguageCase, ...],
     data: ReportData,
     left_out: tuple[str, ...],
@@ -243,10 +243,10 @@ def _gather(
         cpu=data.cpu,
         has_sme2=data.has_sme2,
         is_arm=data.is_arm,
-        context=known.context,
-        vocabulary=known.vocabulary,
+        context=phases.context,
+        vocabulary=phases.vocabulary,
         cases=cases,
-        read=ReadPerToken(*read_per_step(known.step.method), smaller_weights(known.step.method)),
+        read=ReadPerToken(*read_per_step(phases.step.method), smaller_weights(phases.step.method)),
         bandwidth=next((rate for _, rate in sorted(data.run.memory_rates.items())), None),
         left_out=left_out,
     )
@@ -322,19 +322,19 @@ def _slope(answers: Sequence[tuple[_Asked, ProfileOutcome]]) -> tuple[float, flo
 
 def _layers(series: SeriesAnalysis) -> Iterator[tuple[str, LayerTime]]:
     """The time of what only language models have, where there is any."""
-    found = layers_in(series)
-    if found is None:
+    layers = layers_in(series)
+    if layers is None:
         return
     # As for the parts of the time: without the tracer's own if that distorts it.
     real = max(0.1, 1 - series.tracing.share) if series.distorted else 1.0
-    copied = sum(written for _, written in found.copies)
-    known: tuple[tuple[str, Sequence[Operator], int | None], ...] = (
-        ("attention", found.attention, None),
-        ("cache_copies", tuple(each for each, _ in found.copies), copied),
-        ("embedding", found.embedding, found.embedding_bytes),
-        ("scores", found.scores, found.score_bytes),
+    copied = sum(written for _, written in layers.copies)
+    parts: tuple[tuple[str, Sequence[Operator], int | None], ...] = (
+        ("attention", layers.attention, None),
+        ("cache_copies", tuple(each for each, _ in layers.copies), copied),
+        ("embedding", layers.embedding, layers.embedding_bytes),
+        ("scores", layers.scores, layers.score_bytes),
     )
-    for name, operators, nbytes in known:
+    for name, operators, nbytes in parts:
         if operators:
             spent = series.spent_by(operators)
             interval = None if series.interrupted else median_interval(series.by_round(operators))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -161,8 +162,7 @@ def run_config(
     options, progress = options or RunOptions(), progress or Silent()
     if options.analysis_only:
         with locked(config.output_root):
-            measured = reopen(config)
-        return publish(measured, options, progress)
+            return publish(reopen(config), options, progress)
     target = target or open_target(config.target.choice)
     (outcome,) = run_together([config], target, options, progress=progress)
     return outcome
@@ -178,8 +178,9 @@ def run_together(
     """Measure several configs into their output_roots, with all programs taking turns, and analyse each."""
     progress = progress or Silent()
     options = with_evidence(options, configs, target, progress)
-    measured = measure_runs([(config, options) for config in configs], target, progress)
-    return tuple(publish(each, options, progress) for each in measured)
+    with contextlib.ExitStack() as held:
+        measured = measure_runs([(config, options) for config in configs], target, progress, held)
+        return tuple(publish(each, options, progress) for each in measured)
 
 
 def with_evidence(
@@ -209,20 +210,19 @@ def publish(
     proof: Evidence | None = None,
 ) -> RunOutcome:
     """Analyse the measurements and write every output file; then the run counts as ended. `proof` shows what
-    runs on SME2, for a CPU without it; `missing` says why nothing does."""
+    runs on SME2, for a CPU without it; `missing` says why nothing does. The caller has locked the run."""
     place, manifest = measured.place, measured.manifest
-    with locked(place.path):
-        if proof is None and options.evidence and lacks_sme2(manifest):
-            proof = evidence_of(options.evidence, manifest.model_sha256, manifest.method)
-        progress.stage(f"analysing {place.model_stem}")
-        if manifest.config_file is None:
-            files.write_json(place.path / names.CONFIG, manifest.settings)
-        write_kernel_lists(place, manifest, measured.journal)
-        keep_evidence(place.path, manifest, missing, given=proof)
-        ended = concluded(measured)
-        outcome = _write_outputs(Run.open(place.path, manifest=ended), measured.moved, progress)
-        write_record(place.manifest, ended)
-        return outcome
+    if proof is None and options.evidence and lacks_sme2(manifest):
+        proof = evidence_of(options.evidence, manifest.model_sha256, manifest.method)
+    progress.stage(f"analysing {place.model_stem}")
+    if manifest.config_file is None:
+        files.write_json(place.path / names.CONFIG, manifest.settings)
+    write_kernel_lists(place, manifest, measured.journal)
+    keep_evidence(place.path, manifest, missing, given=proof)
+    ended = concluded(measured)
+    outcome = _write_outputs(Run.open(place.path, manifest=ended), measured.moved, progress)
+    write_record(place.manifest, ended)
+    return outcome
 
 
 def use_factors(run_dir: Path, factors: Factors) -> None:

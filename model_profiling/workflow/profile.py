@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import itertools
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -39,6 +40,7 @@ from model_profiling.report.tables import AnalysedRun
 from model_profiling.runs.begin import check_folder, check_startable, why_once
 from model_profiling.runs.evidence import read_evidence
 from model_profiling.runs.feeding import choose_methods, feed, one_method, sizes_for_length
+from model_profiling.runs.folders import locked
 from model_profiling.runs.schedule import emulated_seconds
 from model_profiling.runs.session import measure_runs
 from model_profiling.statistics.speedup import EXACT_ROUNDS
@@ -375,26 +377,33 @@ def profile_programs(
         for (program, case), home in zip(chosen, homes, strict=True)
     ]
     main_run = with_evidence(main_run, configs, target, progress)
-    measured = measure_runs([(config, main_run) for config in configs], target, progress)
+    with contextlib.ExitStack() as held:
+        measured = measure_runs([(config, main_run) for config in configs], target, progress, held)
+        if plan.evidence == plan.main:
+            unused = _without_effect(target, options)
+            mains = [publish(each, main_run, progress) for each in measured]
+            return tuple(
+                ProfileOutcome(program, plan, main, main, unused, case)
+                for (program, case), main in zip(chosen, mains, strict=True)
+            )
     outcomes: list[ProfileOutcome] = []
     for (program, case), home, each in zip(chosen, homes, measured, strict=True):
         evidence, missing, proof = None, None, None
-        if plan.evidence == plan.main:
-            main = evidence = publish(each, main_run, progress)
-        else:
+        with contextlib.ExitStack() as held:
             if one_proof and outcomes:
                 proof = read_evidence(outcomes[0].main.run_dir)
             else:
                 try:
                     _check_duration(program, case, options)
                     config = make_config(prover, program, home / prover.place, options, case)
-                    (evidence,) = run_together([config], prover, proving_run, progress=progress)
+                    (proving,) = measure_runs([(config, proving_run)], prover, progress, held)
+                    evidence = publish(proving, proving_run, progress)
                 except SetupError as problem:
                     # Latencies are valid without the evidence; the run records that it is missing.
                     missing = problem
-            main = publish(each, main_run, progress, missing=missing, proof=proof)
-        unused = _without_effect(target, options)
-        outcomes.append(ProfileOutcome(program, plan, main, evidence, unused, case))
+            with locked(each.place.path):
+                main = publish(each, main_run, progress, missing=missing, proof=proof)
+        outcomes.append(ProfileOutcome(program, plan, main, evidence, (), case))
     return tuple(outcomes)
 
 

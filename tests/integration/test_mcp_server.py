@@ -289,18 +289,18 @@ def test_a_cancelled_measurement_leaves_nothing_running_and_goes_on_later(client
     assert not _running(own.name)
     (run_dir,) = (path.parent for path in (root / "measured").rglob("manifest.json"))
     LockFile(run_dir.parent / f".{run_dir.name}.lock", "the run", "").check_free()
-    limited = client.ask("profile", **asked, resume=True, time_limit_s=0.5)
+    limited = client.ask("profile", **asked, time_limit_s=0.5)
     assert limited["state"] == "stopped at its time limit"
 
     # A call that the client takes back before it has an id ends its job.
     heard: list[str] = []
-    call = client.begin("profile", {**asked, "resume": True, "wait_s": 300}, heard)
+    call = client.begin("profile", {**asked, "wait_s": 300}, heard)
     _until(lambda: any("launch" in text for text in heard))
     call.cancel()
     _until(lambda: "has been running" not in client.refused("run", config="none.json"), 30)
     assert not _running(own.name)
 
-    done = client.ask("profile", **asked, resume=True, wait_s=300)
+    done = client.ask("profile", **asked, wait_s=300)
     (run,) = done["answer"]["runs"]
     assert (root / run["run_dir"], run["state"]) == (run_dir, "finished")
     assert validate(run_dir).ok

@@ -21,7 +21,8 @@ import pytest
 from conftest import ON_ARM, ROOT, missing
 from virtual_phone import AdbServer, VirtualPhone, virtual_phone
 
-from model_profiling.config.reading import ProfileConfig, parse_config
+from model_profiling.config.reading import parse_config
+from model_profiling.config.settings import ProfileConfig
 from model_profiling.core.errors import InputError, SetupError
 from model_profiling.core.progress import Silent
 from model_profiling.runner.cache import state_root

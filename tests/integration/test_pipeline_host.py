@@ -21,8 +21,9 @@ from recorded_runs import dumps_in
 from said import says
 
 from model_profiling.analysis.operators import EXACT, read_timed
-from model_profiling.config.reading import ProfileConfig, parse_config
+from model_profiling.config.reading import parse_config
 from model_profiling.config.series import Series
+from model_profiling.config.settings import ProfileConfig
 from model_profiling.core import process
 from model_profiling.core.errors import InputError
 from model_profiling.etdump import read_etdump

@@ -11,7 +11,8 @@ import pytest
 from conftest import ON_ARM, missing
 from said import says
 
-from model_profiling.config.reading import ProfileConfig, parse_config
+from model_profiling.config.reading import parse_config
+from model_profiling.config.settings import ProfileConfig
 from model_profiling.core import process
 from model_profiling.core.errors import FormatError, InputError, RunError
 from model_profiling.runner.compilers import find_compiler

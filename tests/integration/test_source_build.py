@@ -26,8 +26,7 @@ from model_profiling.compat.source_build import (
     commands,
     fetch_source,
 )
-from model_profiling.config.reading import checked_config
-from model_profiling.config.trace_runners import RECORD
+from model_profiling.config.reading import RECORD, checked_config
 from model_profiling.core.errors import InputError, RunError, SetupError
 from model_profiling.core.process import run
 

@@ -21,8 +21,8 @@ from model_profiling.runs import Run
 from model_profiling.store.labels import Labels
 from model_profiling.store.store import Store
 from model_profiling.sweep import worker
+from model_profiling.sweep.cells import WORK
 from model_profiling.sweep.dispatch import SweepOptions, run_sweep
-from model_profiling.sweep.folder import WORK
 from model_profiling.validation.validate import validate
 
 dask, distributed = pytest.importorskip("dask"), pytest.importorskip("distributed")
@@ -91,18 +91,21 @@ def test_a_worker_that_dies_is_replaced_and_its_job_done_again(tmp_path: Path) -
 
 
 def test_what_a_model_breaks_costs_its_own_cells(tmp_path: Path) -> None:
-    """One ends the process that exports it; a target is not there."""
-    (tmp_path / "own.py").write_text("import os\ndef ends(): os._exit(3)\n")
-    models = [*copies(tmp_path, "good"), f"{tmp_path}/own.py:ends"]
+    """One ends the process that exports it; the next one cannot be exported; a target is not there."""
+    (tmp_path / "own.py").write_text(
+        "import os\ndef ends(): os._exit(3)\ndef fails(): raise OSError('no data')\n"
+    )
+    models = [*copies(tmp_path, "good"), f"{tmp_path}/own.py:ends", f"{tmp_path}/own.py:fails"]
     sweep = written(tmp_path, *models, targets=["host", "host@elsewhere"])
     with dask.config.set({"distributed.scheduler.allowed-failures": 0}):
         folder = run_sweep(sweep, SweepOptions(tmp_path / "out"))
-    assert folder.record.counts() == {"done": 1, "failed": 3}
+    assert folder.record.counts() == {"done": 1, "failed": 5}
     reasons = {
         (record.cell.program.name, record.cell.target): record.reason for record in folder.record.cells
     }
     assert reasons.pop(("good", "host")) == ""
     assert "ended in the middle" in reasons["own_ends_xnnpack_fp32", "host"]
+    assert "no data" in reasons["own_fails_xnnpack_fp32", "host"]
     away = {reason for (_, target), reason in reasons.items() if target == "host@elsewhere"}
     assert away == {"no worker offers host@elsewhere"}
 

@@ -125,7 +125,7 @@ def test_no_qemu_and_no_way_to_get_one(emulated: EmulatedTarget, tmp_path, monke
     monkeypatch.setenv("SME2PROF_CACHE", str(tmp_path / "cache"))
     monkeypatch.delenv("SME2PROF_QEMU", raising=False)
     monkeypatch.setenv("PATH", str(tmp_path))
-    assert qemu.source() is None
+    assert qemu.qemu_source() is None
     with pytest.raises(SetupError, match=r"no qemu-aarch64.*; .*install.*\b10\.1\b.*SME2PROF_QEMU"):
         qemu.find_qemu(emulated.build.path, fetch=False)
     with pytest.raises(SetupError, match=r"no apt-get; .*install.*\b10\.1\b"):

@@ -129,7 +129,7 @@ def test_a_latency_that_cannot_be_is_named(run_dir: Path, latency: float, said: 
 def test_figures_that_do_not_follow_the_journal_are_named_with_round_and_values(run_dir: Path) -> None:
     edited(run_dir, one_faster, follow=False)
     found = checks(run_dir)["latencies"]
-    assert found.status == "fail" and "round 2, inference 22 " in found.found
+    assert found.status == "fail" and "end_to_end_rounds_ms.2.22 is " in found.found
 
 
 def test_the_runners_word_of_another_launch_is_found(run_dir: Path) -> None:

@@ -94,9 +94,8 @@ def test_a_language_model_stands_for_its_methods(store: Store) -> None:
     ("asked", "told"),
     [
         ({"model": "toy_cn"}, "'toy_cnn'"),
-        ({"dtype": "fp99"}, "fp16 and int8"),
-        ({"since": datetime(2030, 1, 1)}, "2026-07-09"),
-        ({"device": "pixel", "threads": 2}, "leave out"),
+        ({"dtype": "fp99"}, "--dtype fp99; leave out an option"),
+        ({"device": "pixel", "threads": 2}, "--device pixel --threads 2; leave out"),
     ],
 )
 def test_what_no_run_fits_is_refused_with_what_is_there(

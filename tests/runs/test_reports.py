@@ -345,7 +345,8 @@ def test_one_experiment_alone_is_a_report_too(tmp_path: Path) -> None:
 
 def test_failures_and_doubts_are_listed(run_dir: Path) -> None:
     def fail(manifest: Json) -> None:
-        manifest.update(state="failed", warnings=["the fan was off"])
+        said = {"series": None, "code": "note", "seen": "the fan was off"}
+        manifest.update(state="failed", warnings=[said])
         manifest["results"][0].update(state="failed", problem="the runner crashed")
 
     before = set(quality(run_dir))
@@ -445,9 +446,9 @@ def test_a_part_of_a_run_is_refused_and_the_run_named(arm_home: Path, part: str)
         ("manifest.json", "{", "manifest.json"),
         ("manifest.json", "[]", "manifest.json"),
         ("manifest.json", '{"schema_version": 99, "results": []}', "schema_version"),
-        ("manifest.json", '{"schema_version": 1, "results": [{"threads": "many"}]}', "results.0"),
-        ("manifest.json", '{"schema_version": 2, "results": [], "pairs": [{}]}', "pairs.0.label"),
-        ("metrics.json", '{"schema_version": 1, "comparisons": [{"label": "x"}]}', "comparisons"),
+        ("manifest.json", '{"schema_version": 3, "results": [{"threads": "many"}]}', "results.0"),
+        ("manifest.json", '{"schema_version": 3, "results": [], "pairs": [{}]}', "pairs.0.label"),
+        ("metrics.json", '{"schema_version": 2, "comparisons": [{"label": "x"}]}', "comparisons"),
         ("metrics.json", '{"schema_version": 2, "latencies": [{}]}', "latencies.0.experiment"),
         ("evidence.json", '{"schema_version": 1}', "evidence.json"),
     ],

@@ -146,6 +146,10 @@ def test_what_cannot_be_read_is_refused_and_the_rest_added(address: str, tmp_pat
     assert [run.run_dir for run in added.runs] == runs[3:]
     assert [left.run_dir for left in added.refused] == runs[:3] and all(left.fix for left in added.refused)
     assert counts(store)["runs"] == 1
+    bare = shutil.copytree(X86_64, tmp_path / "bare")
+    (bare / names.ANALYSIS).unlink()
+    (left,) = store.add([bare], NO_COMMIT).refused
+    assert "no analysis" in left.problem and "sme2prof analyze" in left.fix
     (tmp_path / "note.txt").write_text("")
     (left,) = store.add([tmp_path / "note.txt"], NO_COMMIT).refused
     assert "note.txt" in left.problem

@@ -20,8 +20,7 @@ from model_profiling.report.document import plain
 from model_profiling.runs.begin import Start
 from model_profiling.runs.session import measure_runs
 from model_profiling.sweep import dispatch, report
-from model_profiling.sweep.cells import jobs
-from model_profiling.sweep.folder import SweepFolder, cell_outcomes, open_sweep
+from model_profiling.sweep.cells import SweepFolder, cell_outcomes, jobs, open_sweep
 from model_profiling.targets import Job as Process
 
 TARGETS = ("host", "emulated", "ssh:fast", "android:GONE")
@@ -69,30 +68,35 @@ def test_the_page_shows_every_cell_and_no_latency_of_an_emulated_one(swept: Swee
     text = page.read_text()
     says(text.partition("\n")[0], "three", "6 of 7 cells", "1 failed")
     says(text, "there is no device GONE; connect it", "no SME2")
-    _, _, below = text.partition("## Cells")
-    lines = [line for line in below.splitlines() if line.startswith(("| `small_cnn", "| [small_cnn"))]
-    by_rung = {tuple(cell.strip() for cell in line.split("|")[2:5:2]): line for line in lines}
-    switched = {(target, switch) for target in ("emulated", "ssh:fast") for switch in ("on", "off")}
-    assert set(by_rung) == {("host", "baseline"), *switched, ("android:GONE", "on")}
-    linked = re.findall(r"\]\(([^)]*)\)", text)
-    assert len(linked) == 5 and all((swept.path / file).is_file() for file in linked)
-    for switch in ("on", "off"):
-        assert "| - | - |" in by_rung["emulated", switch] and " to " in by_rung["ssh:fast", switch]
-    fastest = {(row.first.cell.target, row.rung) for row in results.fastest}
-    assert fastest == {("host", "baseline"), ("ssh:fast", "on")}
+    _, _, below = text.partition("## Experiments")
+    lines = [line for line in below.splitlines() if line.startswith("| [small_cnn")]
+    by_name = {tuple(cell.strip() for cell in line.split("|")[2:5]): line for line in lines}
+    assert set(by_name) == {
+        *(("host", count, "linux_baseline") for count in "12"),
+        *(("emulated", "1", f"emulated_sme2_{switch}") for switch in ("on", "off")),
+        *(("ssh:fast", count, f"linux_sme2_{switch}") for count in "12" for switch in ("on", "off")),
+    }
+    linked = set(re.findall(r"\]\(([^)]*)\)", text))
+    assert len(linked) == 3 and all((swept.path / file).is_file() for file in linked)
+    for (target, *_), line in by_name.items():
+        assert ("| - | - |" in line) == (target == "emulated")
+    fastest = {(row.cell.target, row.experiment.series.experiment) for row in results.fastest}
+    assert fastest == {("host", "linux_baseline"), ("ssh:fast", "linux_sme2_on")}
     assert (swept.path / "report.html").is_file()
 
 
 def test_the_table_shows_rates_marks_and_what_runs_on_sme2(swept: SweepFolder) -> None:
     results = report.gather(swept.path, swept.record)
-    shares = {(row.first.cell.target, row.rung): row.sme2_share for row in results.rows}
-    assert [shares[target, "on"] for target in ("emulated", "ssh:fast")] == [1.0, 1.0]
-    assert shares["host", "baseline"] == 1.0, "the emulated run beside it proves it"
-    assert {shares[key] for key in shares if key[1] == "off" or key[0] == "android:GONE"} == {None}
-    cells = {tuple(map(plain, row)) for row in report.cells_table(results).rows}
-    rates = {row[1]: row[8] for row in cells if row[3] == "on"}
+    shares = {
+        (row.cell.target, row.experiment.series.experiment): row.facts["sme2_arithmetic_share"]
+        for row in results.rows
+    }
+    assert shares["emulated", "emulated_sme2_on"] == shares["ssh:fast", "linux_sme2_on"] == 1.0
+    assert shares["emulated", "emulated_sme2_off"] is shares["ssh:fast", "linux_sme2_off"] is None
+    cells = [tuple(map(plain, row)) for row in report.experiments_table(results).rows]
+    rates = {row[1]: row[7] for row in cells if row[2] == "1" and row[3].endswith(("on", "baseline"))}
     median = load(SME2 / "metrics.json")["latencies"][0]["end_to_end_ms"]["median"]
-    assert rates == {"emulated": "-", "ssh:fast": f"{2 * 1e3 / median:,.0f}", "android:GONE": "-"}
+    assert rates == {"host": "-", "emulated": "-", "ssh:fast": f"{2 * 1e3 / median:,.0f}"}
     elsewhere = replace(results, rows=tuple(replace(row, is_arm=False) for row in results.rows))
     assert "host (not Arm)" in {plain(row[1]) for row in report.fastest_table(elsewhere).rows}
 
@@ -107,17 +111,15 @@ def test_the_command_shows_what_came_of_it(swept: SweepFolder, sme2prof, monkeyp
     assert shown.stderr.strip().splitlines()[-1].startswith("error: ")
     facts = json.loads(sme2prof(*words, "--no-store", "--json").stdout)
     assert facts["counts"] == {"done": 6, "failed": 1, "left out": 1} and facts["store"] is None
-    medians = {cell["id"]: cell["median_ms"] for cell in facts["cells"]}
-    assert medians[f"{PROGRAM.stem}/ssh-fast/on/t1"] > 0
-    assert medians[f"{PROGRAM.stem}/emulated/on/t1"] is None
-    shares = {cell["id"]: cell["sme2_arithmetic_share"] for cell in facts["cells"]}
-    assert [shares[f"{PROGRAM.stem}/emulated/{rung}/t1"] for rung in ("on", "off")] == [1.0, None]
+    medians = {(one["run_dir"], one["experiment"]): one["median_ms"] for one in facts["experiments"]}
+    assert medians[f"runs/{PROGRAM.stem}/ssh-fast", "linux_sme2_on"] > 0
+    assert medians[f"runs/{PROGRAM.stem}/emulated", "emulated_sme2_on"] is None
 
     def interrupted(*_: object) -> SweepFolder:
         raise KeyboardInterrupt
 
     monkeypatch.setattr(dispatch, "run_sweep", interrupted)
-    cut = sme2prof(*words, "--no-store", "--force")
+    cut = sme2prof(*words, "--no-store")
     assert cut.returncode == 130
     says(cut.stderr, f"sme2prof sweep {words[1]} --outdir {swept.path} --no-store --resume")
 

@@ -75,15 +75,20 @@ def test_what_emulation_lacks_on_a_machine_that_is_not_arm(tmp_path, monkeypatch
 
 def test_apt_is_asked_once_for_its_mirror(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     asked = tmp_path / "asked"
-    command(tmp_path, "apt-get", f"echo $1 >>{asked}; echo Debian bookworm http://mirror/debian/")
+    command(
+        tmp_path,
+        "apt-get",
+        f"echo $1 >>{asked}; echo \"'http://mirror/debian/dists/bookworm/InRelease' x 0\"",
+    )
     command(tmp_path, "dpkg", "exit 0")
     monkeypatch.setenv("PATH", f"{tmp_path}:{os.environ['PATH']}")
+    monkeypatch.setattr(apt, "this_distribution", lambda: apt.Distribution("Debian", "12", "debian"))
     assert (
         apt.own_archive("")
         == apt.own_archive("")
         == apt.Archive("Debian", "bookworm", "http://mirror/debian/")
     )
-    assert asked.read_text() == "indextargets\n"
+    assert asked.read_text() == "--print-uris\n"
 
 
 def test_a_compiler_that_cannot_link_is_found_out(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

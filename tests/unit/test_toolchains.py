@@ -2,6 +2,7 @@
 with stand-ins on the PATH for compilers that do not work."""
 
 import os
+import platform
 import sys
 import threading
 import zipfile
@@ -16,11 +17,19 @@ from model_profiling.core import process
 from model_profiling.core.errors import SetupError
 from model_profiling.core.progress import current_progress, watching
 from model_profiling.runner import apt, compilers, fetching
-from model_profiling.runner.apt import read_os_release, this_distribution
+from model_profiling.runner.apt import Distribution, this_distribution
 from model_profiling.runner.features import AARCH64_LINUX, AARCH64_MACOS, Platform, this_platform
 from model_profiling.targets import emulated
 
 ANSWERS = Path(__file__).parents[1] / "data/distributions"
+
+
+def distribution(system: str, monkeypatch: pytest.MonkeyPatch) -> Distribution:
+    """The one whose os-release was recorded, as Python reads it."""
+    monkeypatch.setattr("sys.platform", "linux")
+    monkeypatch.setattr(platform, "_os_release_candidates", (str(ANSWERS / f"{system}.os-release"),))
+    monkeypatch.setattr(platform, "_os_release_cache", None)
+    return this_distribution()
 
 
 def answer(name: str) -> str:
@@ -39,8 +48,8 @@ def answer(name: str) -> str:
         ("alpine", "", "aarch64-linux-gnu-g++", "SME2PROF_QEMU"),
     ],
 )
-def test_a_fix_names_what_the_distribution_calls_it(system, family, compiler, emulator):
-    found = read_os_release(answer(f"{system}.os-release"))
+def test_a_fix_names_what_the_distribution_calls_it(system, family, compiler, emulator, monkeypatch):
+    found = distribution(system, monkeypatch)
     assert found.family == family and found.name
     assert compiler in found.fix("aarch64 compiler") and emulator in found.fix("QEMU")
     assert "SME2PROF_QEMU" in found.fix("QEMU")
@@ -48,37 +57,29 @@ def test_a_fix_names_what_the_distribution_calls_it(system, family, compiler, em
         assert "\n" not in found.fix(need) and found.fix(need)  # type: ignore[arg-type]
 
 
-def test_the_distribution_of_a_root(tmp_path: Path) -> None:
-    assert this_distribution(tmp_path).family == ""
-    (tmp_path / "usr/lib").mkdir(parents=True)
-    (tmp_path / "usr/lib/os-release").write_text(answer("fedora.os-release"))
-    assert this_distribution(tmp_path).name == "Fedora Linux"
-    (tmp_path / "etc").mkdir()
-    (tmp_path / "etc/os-release").write_text(answer("ubuntu.os-release"))
-    assert this_distribution(tmp_path).version == "24.04"
+def test_a_system_without_a_name(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert distribution("nowhere", monkeypatch).family == ""
+    assert distribution("ubuntu", monkeypatch).version == "24.04"
 
 
 @pytest.mark.parametrize(
-    ("system", "suite", "mirror", "unlisted"),
+    ("system", "suite", "mirror"),
     [
-        ("debian", "bookworm", "http://mirror.example/debian/", "http://mirror.example/debian/"),
-        ("ubuntu", "noble", "http://mirror.example/ubuntu/", "http://mirror.example/ubuntu-ports/"),
+        ("debian", "bookworm", "http://mirror.example/debian/"),
+        ("ubuntu", "noble", "http://mirror.example/ubuntu-ports/"),
     ],
 )
-def test_the_mirror_is_the_one_apt_uses(system, suite, mirror, unlisted, tmp_path):
+def test_the_mirror_is_the_one_apt_uses(system, suite, mirror, tmp_path, monkeypatch):
     """Not another vendor's, not the one for security, and known before apt has ever been updated."""
-    listed = apt.listed_archive(answer(f"{system}.indextargets"))
-    assert listed == apt.Archive(system.capitalize(), suite, mirror)
-    distribution = read_os_release(answer(f"{system}.os-release"))
-    configured = apt.configured_archive(answer(f"{system}.print-uris"), distribution)
-    assert configured == apt.Archive(system.capitalize(), suite, unlisted)
-    assert apt.listed_archive("") is None and apt.configured_archive("", distribution) is None
-    fedora = read_os_release(answer("fedora.os-release"))
+    own, fedora = (distribution(name, monkeypatch) for name in (system, "fedora"))
+    configured = apt.configured_archive(answer(f"{system}.print-uris"), own)
+    assert configured == apt.Archive(system.capitalize(), suite, mirror)
+    assert apt.configured_archive("", own) is None
     assert apt.configured_archive(answer(f"{system}.print-uris"), fedora) is None
-    assert listed.keyring(tmp_path) is None
+    assert configured.keyring(tmp_path) is None
     key = tmp_path / f"{system}-archive-keyring.gpg"
     key.touch()
-    assert listed.keyring(tmp_path) == key
+    assert configured.keyring(tmp_path) == key
 
 
 @pytest.mark.parametrize(

@@ -70,8 +70,8 @@ def find_adb() -> Adb:
         version = re.search(r"(?m)^Version (\d+)[\d.]*", answer.stdout)
         if answer.ok and version and int(version[1]) >= _OLDEST:
             return Adb(Path(path), version[0].removeprefix("Version "))
-        known = f"is {version[0]}, {_OLDEST} or newer is needed" if version else "is not a working adb"
-        refused.append(f"{path} {known}")
+        problem = f"is {version[0]}, {_OLDEST} or newer is needed" if version else "is not a working adb"
+        refused.append(f"{path} {problem}")
     raise SetupError(refused[0] if refused else "no adb is installed", cure)
 
 
@@ -111,10 +111,10 @@ class AdbLink:
         if state != "device" and re.fullmatch(r".+:\d{1,5}", serial):
             if state is not None:
                 self.adb.run("disconnect", serial)
-            said = self.adb.run("connect", serial)
+            answer = self.adb.run("connect", serial)
             state = self.adb.devices().get(serial)
             if state is None:
-                reason = printable(said.tail(1)) or "no answer in time"
+                reason = printable(answer.tail(1)) or "no answer in time"
                 raise SetupError(
                     f"adb cannot connect to {serial}: {reason}", "switch its network debugging on"
                 )

@@ -66,6 +66,7 @@ class RemoteFolder(Transport):
     _contents: dict[tuple[Path, int, int], Content] = field(default_factory=dict)
     _seen: set[str] = field(default_factory=set)
     _seen_at: int = 0
+    _left_behind: set[str] = field(default_factory=set)
 
     @property
     def path(self) -> str:
@@ -138,6 +139,8 @@ class RemoteFolder(Transport):
         """Make an empty folder for the files of one job; raise LinkLost if the kit's folder is gone."""
         del into
         self._look_again()
+        for left in list(self._left_behind):
+            self.remove(left)
         folder = f"{self.path}/jobs/{secrets.token_hex(8)}"
         answer = self.shell.script(f"umask 077; mkdir {scripts.quoted(folder)}")
         if "No such file" in answer.stderr:
@@ -156,8 +159,8 @@ class RemoteFolder(Transport):
             sent = tuple(f"{self.path}/{name}/" for name in ("programs", "files"))
             program = next((word for word in argv if word.startswith(sent)), argv[0])
             raise not_started(self.shell.title, program, f"{answer.stdout}\n{answer.stderr}")
-        shown = (*self.shell.link.shown, *words)
-        return replace(answer, argv=shown, timed_out=answer.returncode == _TIME_LIMIT)
+        typed = (*self.shell.link.shown, *words)
+        return replace(answer, argv=typed, timed_out=answer.returncode == _TIME_LIMIT)
 
     def _pinning(self, cores: Sequence[int]) -> tuple[str, ...]:
         if not cores:
@@ -183,13 +186,13 @@ class RemoteFolder(Transport):
             self._fetch_one(f"{folder}/{name}", into / name, content)
 
     def _offered(self, line: str, wanted: Sequence[ExpectedFile]) -> tuple[str, Content]:
-        found = re.fullmatch(r"([0-9]{1,16}) ([0-9a-f]{64}) ([^/]{1,255})", line)
-        fits = found and [
-            file for file in wanted if file.is_called(found[3]) and int(found[1]) <= file.most_bytes
+        match = re.fullmatch(r"([0-9]{1,16}) ([0-9a-f]{64}) ([^/]{1,255})", line)
+        fits = match and [
+            file for file in wanted if file.is_called(match[3]) and int(match[1]) <= file.most_bytes
         ]
-        if found is None or not fits:
+        if match is None or not fits:
             raise self._no_job_leaves(line.removeprefix(f"{scripts.ODD} ")[:80])
-        return found[3], Content(int(found[1]), found[2])
+        return match[3], Content(int(match[1]), match[2])
 
     def _no_job_leaves(self, what: str) -> SetupError:
         return SetupError(
@@ -208,45 +211,47 @@ class RemoteFolder(Transport):
                 raise LinkLost(f"{to.name} arrived damaged from {self.shell.title}", "check the connection")
 
     def remove(self, folder: str) -> None:
-        """End what is left of a job and remove its folder; if the machine is away, a later run does it."""
+        """End what is left of a job and remove its folder; if the machine is away, the next job does it."""
+        self._left_behind.add(folder)
         with contextlib.suppress(ProfilingError):
             self.shell.script(scripts.remove_job(folder), timeout=30)
+            self._left_behind.discard(folder)
 
     def clean(self) -> Removed:
         listed = self._done(scripts.inventory(self.path), _COPY_S)
         # A name with a line end in it, or a file that has just gone, has no size.
-        found = re.findall(r"(?m)^ *([0-9]{1,16}) (?:\./)?(.+)$", listed.stdout)
-        removed = Removed(self.path, tuple((name, int(size)) for size, name in found))
+        sizes = re.findall(r"(?m)^ *([0-9]{1,16}) (?:\./)?(.+)$", listed.stdout)
+        removed = Removed(self.path, tuple((name, int(size)) for size, name in sizes))
         if listed.stdout.strip():
             self._done(scripts.remove_home(self.path))
         return removed
 
     def _content(self, file: Path) -> Content:
         try:
-            said = file.stat()
+            facts = file.stat()
         except OSError as problem:
             raise InputError(f"cannot read {file}: {problem.strerror}", "correct the path") from problem
-        key = (file, said.st_size, said.st_mtime_ns)
+        key = (file, facts.st_size, facts.st_mtime_ns)
         if key not in self._contents:
-            self._contents[key] = Content(said.st_size, files.sha256(file))
+            self._contents[key] = Content(facts.st_size, files.sha256(file))
         return self._contents[key]
 
     def _check_room(self, answer: Completed) -> None:
         """Raise an error if a job ended because the folder could not be written."""
         not_begun = answer.returncode == scripts.NOT_BEGUN and scripts.NO_ROOM in answer.stderr
         if not_begun or (not answer.ok and re.search(_FULL, answer.stderr, re.IGNORECASE)):
-            said = replace(answer, stderr=answer.stderr.replace(scripts.NO_ROOM, "").strip())
-            found = self._refusal(said)
-            raise type(found)(found.problem, f"{found.fix}, then continue with --resume")
+            plain = replace(answer, stderr=answer.stderr.replace(scripts.NO_ROOM, "").strip())
+            refusal = self._refusal(plain)
+            raise type(refusal)(refusal.problem, f"{refusal.fix}, then continue with --resume")
 
     def _refusal(self, answer: Completed) -> ProfilingError:
         there = f"{self.path} on {self.shell.title}"
         if answer.returncode == scripts.NOT_OURS:
             return InputError(f"{there} was not made by the kit", f"move it away, or {_ELSEWHERE}")
-        said = f"{answer.stdout}\n{answer.stderr}"
-        if known := meaning_of(said, _REFUSALS):
-            return InputError(f"{there} cannot be used: {known[0]}", known[1])
-        if missing := re.search(r"(\w+): (?:inaccessible or )?(?:command )?not found", said, re.IGNORECASE):
+        text = f"{answer.stdout}\n{answer.stderr}"
+        if meaning := meaning_of(text, _REFUSALS):
+            return InputError(f"{there} cannot be used: {meaning[0]}", meaning[1])
+        if missing := re.search(r"(\w+): (?:inaccessible or )?(?:command )?not found", text, re.IGNORECASE):
             lacks = f"{self.shell.title} has no {missing[1]}, which the kit needs there"
             return SetupError(lacks, "install it, or use another machine")
         return SetupError(f"{there} cannot be used: {last_line(answer) or 'it does not say why'}", _ELSEWHERE)
@@ -296,15 +301,15 @@ _REASONS = (
 )
 
 
-def known_reason(title: str, program: str, said: str, cpu: str = "") -> SetupError | None:
-    """Return the error for `program` on the machine `title` if what it `said` is known, else None."""
-    known = meaning_of(said, _REASONS, cpu=cpu or "of another kind")
-    return SetupError(f"{title} cannot run {program}: {known[0]}", known[1]) if known else None
+def known_reason(title: str, program: str, text: str, cpu: str = "") -> SetupError | None:
+    """Return the error for `program` on the machine `title` if its output `text` has a meaning."""
+    meaning = meaning_of(text, _REASONS, cpu=cpu or "of another kind")
+    return SetupError(f"{title} cannot run {program}: {meaning[0]}", meaning[1]) if meaning else None
 
 
-def not_started(title: str, program: str, said: str) -> SetupError:
-    return known_reason(title, program, said) or SetupError(
-        f"{title} cannot run {program}: {last_line(said) or 'it does not say why'}",
+def not_started(title: str, program: str, text: str) -> SetupError:
+    return known_reason(title, program, text) or SetupError(
+        f"{title} cannot run {program}: {last_line(text) or 'it does not say why'}",
         "start it there by hand; if nothing helps, name an executor_runner built for it in a config "
         "(runner_path)",
     )

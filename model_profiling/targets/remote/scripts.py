@@ -49,8 +49,8 @@ def make_home(home: str) -> str:
 def state_of(paths: Sequence[str]) -> str:
     """Print a line per path: its size and SHA-256, or `absent`."""
     words = " ".join(map(quoted, paths))
-    said = f'{_facts("$f")} && echo "$1 $2"'
-    return f'for f in {words}; do if [ -f "$f" ]; then {said}; else echo absent; fi; done'
+    line = f'{_facts("$f")} && echo "$1 $2"'
+    return f'for f in {words}; do if [ -f "$f" ]; then {line}; else echo absent; fi; done'
 
 
 def receive(path: str, part: str, size: int, sha256: str, *, executable: bool) -> str:
@@ -79,10 +79,10 @@ def _listed(file: ExpectedFile) -> str:
     names = f"./{quoted(file.start)}{'[0-9]*' if file.several else ''}{quoted(file.end)}"
     # Check before reading: a sparse file takes no space, and for ever to read.
     small = f'[ -f "$f" ] && [ ! -L "$f" ] && [ -n "$(find "$f" -prune -size -{file.most_bytes + 1}c)" ]'
-    said = f'{_facts("$f")} && echo "$1 $2 ${{f#./}}"'
+    line = f'{_facts("$f")} && echo "$1 $2 ${{f#./}}"'
     return (
         f'for f in {names}; do if [ -e "$f" ] || [ -L "$f" ]; then '
-        f'if {small}; then {said}; else echo "{ODD} ${{f#./}}"; fi; fi; done; '
+        f'if {small}; then {line}; else echo "{ODD} ${{f#./}}"; fi; fi; done; '
     )
 
 
@@ -144,14 +144,14 @@ def machine_facts(files: Mapping[str, str], commands: Mapping[str, str]) -> str:
     def read_all(name: str, pattern: str) -> str:
         # A file in /sys is one line, and a phone has hundreds: the shell reads them itself.
         if pattern.startswith("/sys/"):
-            said = f'echo "@@ {name} $f" && echo "$l"'
-            return f'for f in {pattern}; do l=; {{ read -r l <"$f" || [ -n "$l" ]; }} && {said}; done'
+            line = f'echo "@@ {name} $f" && echo "$l"'
+            return f'for f in {pattern}; do l=; {{ read -r l <"$f" || [ -n "$l" ]; }} && {line}; done'
         whole = f'[ -r "$f" ] && echo "@@ {name} $f" && head -c 200000 "$f" && echo'
         return f"for f in {pattern}; do {whole}; done"
 
     read = "; ".join(read_all(name, pattern) for name, pattern in files.items())
-    asked = "; ".join(f'echo "@@ {name} -"; {command} 2>/dev/null' for name, command in commands.items())
-    return f"{{ {read}; {asked}; }} 2>/dev/null; true"
+    answers = "; ".join(f'echo "@@ {name} -"; {command} 2>/dev/null' for name, command in commands.items())
+    return f"{{ {read}; {answers}; }} 2>/dev/null; true"
 
 
 def inventory(home: str) -> str:

@@ -154,19 +154,19 @@ Meanings = Sequence[tuple[str, str, str]]
 """Patterns of messages, each with its meaning and fix; the first match counts."""
 
 
-def meaning_of(said: str, meanings: Meanings, **names: str) -> tuple[str, str] | None:
-    """Return what `said` means and the fix, with `names` and the pattern's group (`found`) filled in."""
+def meaning_of(text: str, meanings: Meanings, **names: str) -> tuple[str, str] | None:
+    """Return what `text` means and the fix, with `names` and the pattern's group (`found`) filled in."""
     for pattern, problem, fix in meanings:
-        if match := re.search(pattern, said, re.IGNORECASE):
+        if match := re.search(pattern, text, re.IGNORECASE):
             words = {**names, "found": next(filter(None, match.groups()), "")}
             return problem.format(**words), fix.format(**words)
     return None
 
 
-def last_line(said: str | Completed) -> str:
-    if isinstance(said, Completed):
-        said = f"{said.stdout}\n{said.stderr}"
-    lines = [line.strip() for line in printable(said).splitlines() if line.strip()]
+def last_line(answer: str | Completed) -> str:
+    if isinstance(answer, Completed):
+        answer = f"{answer.stdout}\n{answer.stderr}"
+    lines = [line.strip() for line in printable(answer).splitlines() if line.strip()]
     return lines[-1] if lines else ""
 
 
@@ -212,7 +212,7 @@ class Shell:
 
     link: Link
     patience_s: float = 120.0
-    attempts: int = 3
+    attempts: int = 5
     silence_s: float = 30.0
     """After this much silence during a command the machine is asked whether it is still there."""
     probe_s: float = 20.0
@@ -266,8 +266,10 @@ class Shell:
         # The machine sees the mark too, so the status must be one that a shell can have.
         if not re.fullmatch("[0-9]{1,3}", status or "") or (into is None and closed is None):
             raise self._lost(ended, f"{client_says}\n{out if into is None else ''}")
-        said = (printable(stdout), printable(stderr))
-        return Completed((*self.link.shown, script), int(status or 0), *said, ended.seconds, timed_out=False)
+        output = (printable(stdout), printable(stderr))
+        return Completed(
+            (*self.link.shown, script), int(status or 0), *output, ended.seconds, timed_out=False
+        )
 
     def repeat(self, step: Callable[[], Made]) -> Made:
         """Return the result of `step`, repeated each time the machine was lost and came back."""
@@ -309,11 +311,11 @@ class Shell:
         argv = self.link.command(f"echo {mark}")
         return mark.encode() in call(argv, timeout=self.probe_s).stdout
 
-    def _lost(self, ended: Ended, said: str) -> LinkLost:
-        known = self.link.complaint(said)
-        if known is not None:
-            return LinkLost(known.problem, known.fix)
-        why = last_line(said) or "the connection ended without a message"
+    def _lost(self, ended: Ended, text: str) -> LinkLost:
+        complaint = self.link.complaint(text)
+        if complaint is not None:
+            return LinkLost(complaint.problem, complaint.fix)
+        why = last_line(text) or "the connection ended without a message"
         why = "it stopped answering" if ended.cut else why
         return LinkLost(f"{self.title} was lost: {why}", "check the connection")
 

@@ -7,7 +7,9 @@ import contextlib
 import os
 import re
 import shlex
+import shutil
 import tempfile
+import weakref
 from pathlib import Path
 
 from model_profiling.core.errors import InputError, SetupError
@@ -73,7 +75,8 @@ class SshLink:
             raise InputError(f"{host!r} is not a host name for ssh", "write ssh:HOST or ssh:USER@HOST")
         self.host = host
         self._ssh = tuple(shlex.split(ssh or os.environ.get("SME2PROF_SSH", ""))) or ("ssh",)
-        self._socket = tempfile.TemporaryDirectory(prefix="sme2prof-", ignore_cleanup_errors=True)
+        self._folder = Path(tempfile.mkdtemp(prefix="sme2prof-"))
+        weakref.finalize(self, shutil.rmtree, self._folder, ignore_errors=True)
 
     @property
     def title(self) -> str:
@@ -95,9 +98,9 @@ class SshLink:
             raise SetupError(problem.problem, cure) from problem
         if b"ready\n" in ended.stdout:  # a login script may write before it
             return
-        said = ended.stderr.decode("utf-8", "replace")
-        raise self.complaint(said) or SetupError(
-            f"{self.host} cannot be reached: {last_line(said) or 'it did not answer in time'}",
+        complaints = ended.stderr.decode("utf-8", "replace")
+        raise self.complaint(complaints) or SetupError(
+            f"{self.host} cannot be reached: {last_line(complaints) or 'it did not answer in time'}",
             f"make this work without a password: {shlex.join(self.shown)} true",
         )
 
@@ -106,13 +109,13 @@ class SshLink:
         return SetupError(*meaning) if meaning else None
 
     def close(self) -> None:
-        if any(Path(self._socket.name).iterdir()):
+        if any(self._folder.iterdir()):
             with contextlib.suppress(SetupError):
                 call((*self._words(), "-O", "exit", self.host), timeout=_CONNECT_S)
 
     def _words(self) -> tuple[str, ...]:
         options = [word for option in _OPTIONS for word in ("-o", option)]
-        return (*self._ssh, "-T", *options, "-S", f"{self._socket.name}/s")
+        return (*self._ssh, "-T", *options, "-S", f"{self._folder}/s")
 
 
 class SshTarget(RemoteTarget):

@@ -83,11 +83,11 @@ def make_bundle() -> Bundle:
 
 def gather(program: Path, folders: Sequence[Path]) -> dict[str, Path]:
     """Find `program`, all libraries it needs and those it opens in `folders`."""
-    found = {_RUNNER: program}
+    files = {_RUNNER: program}
     waiting = [*_OPENED, *_needs(program)]
     while waiting:
         name = waiting.pop()
-        if name in found:
+        if name in files:
             continue
         place = next((folder / name for folder in folders if _fits(folder / name)), None)
         if place is None:
@@ -95,9 +95,9 @@ def gather(program: Path, folders: Sequence[Path]) -> dict[str, Path]:
                 f"the runner needs {name} for aarch64, which is in none of {', '.join(map(str, folders))}",
                 "install it, or name a folder with an aarch64 C and C++ library in SME2PROF_SYSROOT",
             )
-        found[name] = place.resolve()
+        files[name] = place.resolve()
         waiting += _needs(place)
-    return found
+    return files
 
 
 def _needs(path: Path) -> tuple[str, ...]:
@@ -219,8 +219,8 @@ class RemoteTarget(Target):
         if answer.ok:
             return read_report(answer.stdout)
         # Some shells take a program for another CPU for a script, and end with that script's status.
-        if known := known_reason(self.name, runner[0], answer.stderr, self.connect().name):
-            raise known
+        if reason := known_reason(self.name, runner[0], answer.stderr, self.connect().name):
+            raise reason
         why = last_line(answer) or f"exit status {answer.returncode}"
         raise SetupError(
             f"the kit's runner does not start on {self.name}: {why}",

@@ -31,8 +31,9 @@ from recorded_runs import dumps_in  # noqa: E402
 from replay import ReplayTarget  # noqa: E402
 
 from model_profiling.config import names  # noqa: E402
-from model_profiling.config.reading import ProfileConfig, parse_config  # noqa: E402
+from model_profiling.config.reading import parse_config  # noqa: E402
 from model_profiling.config.series import Switch  # noqa: E402
+from model_profiling.config.settings import ProfileConfig  # noqa: E402
 from model_profiling.core.records import write_record  # noqa: E402
 from model_profiling.runner.cache import cache_root  # noqa: E402
 from model_profiling.runner.features import FEATURES  # noqa: E402
