@@ -11,6 +11,7 @@ from pathlib import Path
 
 from model_profiling.analysis import operators
 from model_profiling.analysis.run import RunAnalysis, analyse_run
+from model_profiling.analysis.series import SeriesAnalysis
 from model_profiling.analysis.summary import DumpAnalysis
 from model_profiling.config import names
 from model_profiling.config.series import Series
@@ -46,7 +47,7 @@ class CheckedRun:
     def _users_word(self) -> Times | None:
         """The `--times` with which the dumps were analysed: the check must use the same."""
         try:
-            entries = read_json_object(self.path / names.ANALYSIS, ANALYSE_AGAIN).get("per_etdump")
+            entries = read_json_object(self.path / names.ANALYSIS, ANALYSE_AGAIN).get("series")
         except ProfilingError:
             return None  # another check reports the damage
         listed = entries if isinstance(entries, list) else []
@@ -72,16 +73,19 @@ class CheckedRun:
         except FormatError as problem:
             return problem
 
+    @property
+    def series(self) -> tuple[SeriesAnalysis, ...]:
+        """The series that have readable dumps."""
+        found = self.analysis
+        return found.series if isinstance(found, RunAnalysis) else ()
+
     @cached_property
     def whole_dumps(self) -> list[DumpAnalysis]:
-        return [dump for dumps in self.dumps_of.values() for dump in dumps]
+        return [dump for series in self.series for dump in series.rounds]
 
     @cached_property
     def dumps_of(self) -> Mapping[Series, Sequence[DumpAnalysis]]:
-        """The rounds of each series that has readable dumps."""
-        if self.analysis is None or isinstance(self.analysis, FormatError):
-            return {}
-        return {series.series: series.rounds for series in self.analysis.series}
+        return {series.series: series.rounds for series in self.series}
 
 
 class NoVerdict(Exception):
