@@ -35,7 +35,7 @@ MISSING = {
 }
 RELEASE = "1.5.1+cpu"
 """The ExecuTorch that the recorded runs used."""
-IDS = {"misses-sme2", "precision-not-as-asked", "sme2-risk", "known-defect"}
+IDS = {"misses-sme2", "precision-not-as-asked", "sme2-risk"}
 
 
 @cache
