@@ -195,7 +195,7 @@ KERNEL_VIEW = {"kernel_view.md"}  # of a pair, which a baseline is not
 
 
 def operators(folder: Path) -> list[tuple[str, ...]]:
-    (table,) = folder.glob("*_exec_operator_details.csv")
+    (table,) = folder.glob("*_exec_ops_stats.csv")
     columns = ("call", "position", "name", "category", "output_shape", "source_file", "source_line")
     with table.open(newline="") as stream:
         return [tuple(row[column] for column in columns) for row in csv.DictReader(stream)]
