@@ -92,17 +92,13 @@ CELLS: tuple[tuple[str, str], ...] = (
         """
         ## Comparing
 
-        Two run directories or dumps; here, dumps of two experiments.
+        Two run directories or dumps; a run compared with itself has not changed.
         """,
     ),
     (
         "code",
         """
-        stem = "small_cnn_xnnpack_fp16"
-        model_profiling.compare(
-            f"{RUN}/linux_sme2_off/{stem}_linux_sme2_off_t1.etdump",
-            f"{RUN}/linux_sme2_on/{stem}_linux_sme2_on_t1.etdump",
-        )
+        model_profiling.compare(RUN, RUN)
         """,
     ),
     ("markdown", "Where times say nothing about each other, that is the answer:"),
@@ -136,7 +132,8 @@ CELLS: tuple[tuple[str, str], ...] = (
     (
         "code",
         """
-        events = model_profiling.read_etdump(f"{RUN}/linux_sme2_on/{stem}_linux_sme2_on_t1.etdump")
+        dump = f"{RUN}/linux_sme2_on/small_cnn_xnnpack_fp16_linux_sme2_on_t1.etdump"
+        events = model_profiling.read_etdump(dump)
         events.to_pandas().query("is_delegated").groupby("name")["duration_ns"].median().head()
         """,
     ),

@@ -47,7 +47,7 @@ PICTURES = (
     ("report_narrow.png", MADE, 400, 860, "light", first_screen),
 )
 
-CHARTS = (("latency.png", "latency.svg", 660, 370), ("categories.png", "categories_1.svg", 660, 285))
+CHARTS = (("latency.png", "latency.svg", 660, 370), ("categories.png", "categories.svg", 660, 285))
 
 
 def make_pictures(folder: Path) -> None:
@@ -56,7 +56,7 @@ def make_pictures(folder: Path) -> None:
         sys.exit("error: there is no Chromium; apt-get install chromium")
     with tempfile.TemporaryDirectory() as scratch, sync_playwright() as driver:
         for recorded in (MEASURED, MADE):
-            write_report(Path(shutil.copytree(RUNS / recorded, Path(scratch) / recorded)))
+            write_report(Path(shutil.copytree(RUNS / recorded, Path(scratch) / recorded)), pictures=True)
         browser = driver.chromium.launch(executable_path=program, args=["--no-sandbox"])
         for name, chart, width, height in CHARTS:
             page = browser.new_page(viewport={"width": width, "height": height})

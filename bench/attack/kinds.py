@@ -69,7 +69,7 @@ VERBS: dict[str, Callable[[Path], object]] = {
     "analyze": lambda run: write_analysis(analyse(run)),
     "report": write_report,
     "tools": lambda run: write_for_tools(
-        write_report(run)[1], parse_tools("badge,speedscope,model-explorer")
+        write_report(run)[1], parse_tools("perfetto,speedscope,model-explorer")
     ),
     "view": page_to_view,
     "list": lambda run: page_to_view(run.parent),
@@ -80,7 +80,7 @@ VERBS: dict[str, Callable[[Path], object]] = {
 _WRITTEN = (
     *(names.REPORT, names.REPORT_PAGE, names.ANALYSIS, names.INDEX, names.SHARED, names.KERNEL_VIEW),
     *(names.WORK, names.FOR_TOOLS, f"report{names.PICTURES}", names.FAILED_LAUNCH, names.FACTORS),
-    *(f"{names.FOR_TOOLS}/badge.json", f"report{names.PICTURES}/latency.svg", "../.run.lock"),
+    *(f"{names.FOR_TOOLS}/trace.json", "../.run.lock"),
     "../runs_index.html",
 )  # fmt: skip
 

@@ -198,7 +198,7 @@ def _tried(data: bytes, folder: Path) -> object:
 
 def _for_tools(data: bytes, folder: Path) -> None:
     run = Run.open(replaced(data, RUN, folder))
-    tools = parse_tools("perfetto,speedscope,parquet,model-explorer,badge")
+    tools = parse_tools("perfetto,speedscope,model-explorer")
     write_for_tools(report_data(run, analyse(run) if run.dumps else None, None), tools)
 
 

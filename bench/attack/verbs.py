@@ -119,7 +119,7 @@ def _lab(folder: Path) -> Iterator[Live]:
         lab.communicate()
 
 
-RUNS = sorted(path.parent for path in (DATA / "runs").glob("*/manifest.json"))
+RUNS = sorted(path.parent for path in (DATA / "runs").glob("*/analysis_summary.json"))
 
 
 def _runs(made: Path, folder: Path) -> None:
@@ -128,12 +128,17 @@ def _runs(made: Path, folder: Path) -> None:
         shutil.copytree(run, folder / "runs" / run.name)
 
 
-def _stored(live: Live) -> Iterator[str]:
+def _stored(live: Live, runs: int = len(RUNS)) -> Iterator[str]:
     ended = live.call("store", "list", "--json", "--store", "store.db")
     if ended is None or ended.code != 0:
         yield f"list failed: {ended.tail() if ended else 'it did not end'}"
-    elif len(json.loads(ended.out)["runs"]) != len(RUNS):
+    elif len(json.loads(ended.out)["runs"]) != runs:
         yield f"runs are lost: {ended.out[:300]}"
+
+
+def _swept(live: Live) -> Iterator[str]:
+    yield from _cells(live)
+    yield from _stored(live, 1)
 
 
 def _language(made: Path) -> None:
@@ -196,7 +201,7 @@ VERBS: tuple[Verb, ...] = (
     Verb("onboard --check", _words("onboard mine --dir . --check"), _own_model, rounds=False, weight=2),
     Verb("store add", _words("store add runs --store store.db"), _runs, holds=_stored, rounds=False,
          children=False, weight=6),
-    Verb("sweep", _words("sweep s.json --store store.db"), _sweep, _RESUME, holds=_cells, weight=8),
+    Verb("sweep", _words("sweep s.json --store store.db"), _sweep, _RESUME, holds=_swept, weight=8),
     Verb("worker", _LAB_SWEEP, _sweep, _RESUME, holds=_cells, beside=_lab, weight=8),
     Verb("llm", _LLM, _one_program, _RESUME, once=_language, rounds=False),
     Verb("try", _words(f"try run outside {_HERE}"), _tried, _RESUME, once=_profiled, rounds=False, weight=2),

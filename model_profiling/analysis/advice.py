@@ -1,124 +1,164 @@
-"""Findings of a run: the causes looked for in each series, and what comparisons of series show."""
+"""Findings of a run: the causes looked for in each series, what comparisons show, and their order."""
 
 from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
-from dataclasses import replace
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+from typing import Any
 
 from model_profiling.analysis.causes.avoidable import conversions, repacked_weights, same_each_time
-from model_profiling.analysis.causes.context import (
-    FindingContext,
+from model_profiling.analysis.causes.case import (
+    Case,
+    Free,
     WalkedMethods,
     between_operators,
-    flows_of,
+    identities,
     reaching,
 )
+from model_profiling.analysis.causes.language import cache_copies, unused_scores, weights_bound
 from model_profiling.analysis.causes.matrix import (
     below_roof,
     depthwise_as_igemm,
     matrix_bound,
     packing_dominates,
+    precision_not_as_asked,
 )
+from model_profiling.analysis.causes.misses import misses_sme2
 from model_profiling.analysis.causes.movement import cancelling_transposes, copies, layout_changes
 from model_profiling.analysis.causes.outside import outside
-from model_profiling.analysis.causes.sme2 import LARGE_KERNEL_ISSUE, ONE_ROW_ISSUE, is_large_kernel
+from model_profiling.analysis.causes.sme2 import (
+    LARGE_KERNEL_ISSUE,
+    ONE_ROW_ISSUE,
+    is_large_kernel,
+    sme2_risks,
+    wrong_layer_norms,
+)
 from model_profiling.analysis.coverage import Coverage
-from model_profiling.analysis.findings import WORTH, Concern, Finding, percent, where
+from model_profiling.analysis.evidence import listed_kernels
+from model_profiling.analysis.findings import WORTH, Concern, Finding, where
 from model_profiling.analysis.matching import rows_of
 from model_profiling.analysis.pairing import OperatorPair, Pairing, SideBySide, how_measured
 from model_profiling.analysis.series import SeriesAnalysis
+from model_profiling.config import names
+from model_profiling.config.series import Series
+from model_profiling.core.errors import FormatError, ProfilingError
 from model_profiling.core.formatting import listing, plural
+from model_profiling.core.number_formats import format_of_name
 from model_profiling.program.category import MATRIX
 from model_profiling.program.delegates import describe
+from model_profiling.runs.manifest import read_manifest
+from model_profiling.runs.metrics import read_metrics
+from model_profiling.runs.run import Run
 from model_profiling.statistics.speedup import Verdict
 
-# Causes to look for. An earlier cause takes its operators from later ones, so that bounds do not overlap.
-
-CAUSES: tuple[Callable[[FindingContext], Finding | None], ...] = (
-    same_each_time,
-    cancelling_transposes,
-    outside,
-    layout_changes,
-    conversions,
-    repacked_weights,
-    depthwise_as_igemm,
-    packing_dominates,
-    copies,
-    between_operators,
-    below_roof,
-    matrix_bound,
-)
+_PACKS_WEIGHTS = "kai_run_rhs_pack"
 
 
-def keeps_state(series: SeriesAnalysis) -> bool:
-    return series.graph is not None and any(method.state for method in series.graph.program.methods)
-
-
-def _causes(series: SeriesAnalysis) -> tuple[Callable[[FindingContext], Finding | None], ...]:
-    """The causes to look for in a series: those of language models only in programs with a cache."""
-    if not keeps_state(series):
-        return CAUSES
-    from model_profiling.analysis.causes import language
-
-    known = list(CAUSES)
-    known[known.index(outside) : known.index(outside)] = language.cache_copies, language.unused_scores
-    known.insert(known.index(below_roof), language.weights_bound)
-    return tuple(known)
-
-
-def about_series(
-    series: SeriesAnalysis,
-    *,
-    timed: bool,
-    claimed: Collection[tuple[str, int, int]] = (),
-    repacking: Mapping[str, int] | None = None,
-    walked: WalkedMethods | None = None,
-    coverage: Coverage | None = None,
-    threads: Collection[int] = (),
-    executorch: str = "",
-    beside: Mapping[str, float] | None = None,
-    memory_rate: float | None = None,
-) -> Iterator[Finding]:
-    """Findings in a series; if `timed`, only those that could save enough."""
-    context = FindingContext(
+def findings_of(
+    run: Run, series: Sequence[SeriesAnalysis], pairings: Sequence[Pairing], coverage: Coverage
+) -> tuple[Finding, ...]:
+    manifest = run.whole.manifest
+    keeps_state = any(method.state for each in series if each.graph for method in each.graph.program.methods)
+    found = advise(
         series,
-        timed,
-        frozenset(claimed),
-        repacking or {},
-        flows_of(series, walked),
-        coverage,
-        frozenset(threads),
-        executorch,
-        beside or {},
-        memory_rate,
+        pairings,
+        about_time=manifest is None or manifest.is_arm is not False,
+        repacking={each.series: _repacking(run, each.series) for each in series},
+        coverage=coverage,
+        executorch=(manifest.executorch.version or "") if manifest else "",
+        beside=_beside(run.whole),
+        memory_rates=run.whole.memory_rates if keeps_state else {},
     )
-    for cause in _causes(series):
-        found = cause(context)
-        if found is not None and (not timed or found.could_bring >= 100 * WORTH):
-            yield found
-            taken = (operator.identity for operator in found.operators)
-            context = replace(context, claimed=context.claimed.union(taken))
+    return tuple(_once(run, found, pairings))
 
 
-def about_names(series: SeriesAnalysis) -> Finding | None:
-    unknown = [operator for operator in series.operators if not operator.known]
-    if not unknown:
-        return None
-    counts = Counter(operator.type for operator in unknown)
-    share = percent(series.spent_by(unknown).share) if series.times.are_latencies else None
-    return Finding(
-        "unknown-operators",
-        f"{plural(len(counts), 'operator name')} without a category, counted as Other",
-        f"{listing(counts)}: the times are right, only the category is not known",
-        series,
-        evidence={"names": dict(counts), "share_pct": share},
-        has_cure=False,
-    )
+def _repacking(run: Run, series: Series) -> dict[str, int]:
+    """Kernels that packed weights while the program ran, not only while it loaded, with their calls."""
+    try:
+        uses = listed_kernels(run, series)
+    except FormatError:
+        uses = ()  # reports name the damaged file
+    return {
+        use.kernel.name: use.calls
+        for use in uses
+        if use.evidence == "executed" and use.calls and use.kernel.name.startswith(_PACKS_WEIGHTS)
+    }
 
 
-# Findings from comparisons: matrix operators that SME2 did not speed up, threads that do not pay.
+def _beside(run: Run) -> dict[Series, dict[str, float]]:
+    """What other number formats of the model took in the runs beside this one, on the same CPU."""
+    found: dict[Series, dict[str, float]] = {}
+    model, own = names.variant_of(Path(f"{run.model_name}.pte"))
+    if run.manifest is None or own == model:
+        return found
+    here = model, run.manifest.cpu, run.manifest.executorch
+    for folder in sorted(run.path.resolve().parent.parent.glob(f"*/{run.path.name}")):
+        try:
+            manifest, metrics = read_manifest(folder), read_metrics(folder / names.METRICS)
+        except ProfilingError:
+            continue  # another run's damage says nothing about this one
+        if manifest is None or metrics is None or not metrics.times.are_latencies:
+            continue
+        name, variant = names.variant_of(Path(f"{manifest.model_stem}.pte"))
+        format, there = format_of_name(variant), (name, manifest.cpu, manifest.executorch)
+        if there != here or format in ("", format_of_name(own)):
+            continue
+        for each in metrics.latencies:
+            if each.end_to_end_ms:
+                series = Series(each.experiment, each.threads)
+                found.setdefault(series, {})[format] = each.end_to_end_ms.median
+    return found
+
+
+def advise(
+    series: Sequence[SeriesAnalysis], pairings: Sequence[Pairing] = (), **known: Any
+) -> tuple[Finding, ...]:
+    """All findings of series and pairs, first the one that could bring most; `known` are fields of `Case`.
+
+    The gain is Amdahl's bound on measured time. Where times are not latencies, or not of a CPU the advice is
+    for, findings describe structure and have no gain: they are ordered by the work they are about.
+    """
+    walked: WalkedMethods = {}
+    found = [
+        finding
+        for each in series
+        for finding in _in_case(Case(each, series, pairings, walked=walked, **known))
+    ]
+    return tuple(sorted(found, key=lambda finding: finding.order))
+
+
+def _in_case(case: Case) -> Iterator[Finding]:
+    """Each cause gets the operators that earlier ones left, so that bounds do not overlap."""
+    free: Free = case.series.operators
+    for cause in CAUSES:
+        if finding := cause(case, free):
+            yield finding
+            taken = identities(finding.operators)
+            free = [operator for operator in free if operator.identity not in taken]
+    for observe in OBSERVATIONS:
+        if finding := observe(case, free):
+            yield finding
+
+
+def _once(run: Run, findings: Sequence[Finding], pairings: Sequence[Pairing]) -> Iterator[Finding]:
+    """Each cause once, in the series mentioned first; what only a baseline shows is already solved."""
+    solved = {pairing.baseline.series for pairing in pairings if pairing.comparable}
+    solved -= {pairing.candidate.series for pairing in pairings}
+    alike: dict[str, list[Finding]] = {}
+    for finding in findings:
+        if finding.found_in.series not in solved:
+            alike.setdefault(finding.id, []).append(finding)
+
+    def order(finding: Finding) -> tuple[object, ...]:
+        return finding.max_gain_pct is None, *run.spoken_order(finding.found_in.series)
+
+    chosen = [min(members, key=order) for members in alike.values()]
+    yield from sorted(chosen, key=lambda finding: finding.order)
+
+
+# Matrix operators that SME2 did not speed up.
 
 _NO_FASTER = 1.05
 _SLOWER = 0.97
@@ -137,49 +177,67 @@ _SWITCH_OFF = (
 )
 
 
-def compares_sme2(pairing: Pairing) -> bool:
-    """Whether both sides differ only in SME2, and their times may be compared."""
-    ours, theirs = pairing.baseline, pairing.candidate
-    switched = ours.sme2 is False and bool(theirs.sme2)
-    return switched and pairing.comparable and ours.series.threads == theirs.series.threads
+def sme2_slower(case: Case, _free: Free) -> Finding | None:
+    for pairing in _sme2_pairings(case):
+        slower = [pair for pair in _matrix_pairs(pairing) if _is_slower(pair)]
+        saved_ms = max(0.0, sum(pair.delta_ms for pair in slower))
+        gain = pairing.candidate.gain_pct(saved_ms)
+        if slower and gain >= 100 * (_JUDGED_WORTH if all(map(_verdict, slower)) else WORTH):
+            more = [_SWITCH_OFF] if pairing.e2e.verdict in (Verdict.SLOWER, Verdict.NO_CHANGE) else []
+            return _lost(case, pairing, slower, id_="sme2-slower", did="slowed down", gain=gain, more=more)
+    return None
 
 
-def about_pairing(pairing: Pairing, executorch: str = "") -> Iterable[Finding]:
-    if not compares_sme2(pairing):
-        return
+def sme2_no_faster(case: Case, _free: Free) -> Finding | None:
+    for pairing in _sme2_pairings(case):
+        same = [
+            pair
+            for pair in _matrix_pairs(pairing)
+            if not _is_slower(pair)
+            and (_verdict(pair) is Verdict.NO_CHANGE or (pair.ratio or 1) < _NO_FASTER)
+        ]
+        spent = pairing.candidate.spent_by([operator for pair in same for operator in pair.candidate])
+        gain = pairing.candidate.gain_pct(spent.ms)
+        if same and gain >= 100 * WORTH:
+            return _lost(case, pairing, same, id_="sme2-no-faster", did="did not speed up", gain=gain)
+    return None
+
+
+def _sme2_pairings(case: Case) -> Iterator[Pairing]:
+    for pairing in case.pairings if case.about_time else ():
+        if pairing.compares_sme2 and pairing.candidate.series == case.series.series:
+            yield pairing
+
+
+def _matrix_pairs(pairing: Pairing) -> list[OperatorPair]:
     in_both = (pair for pair in pairing.operators if pair.ratio is not None and pair.candidate)
-    matrix = [pair for pair in in_both if pair.category in MATRIX]
-    slower = [pair for pair in matrix if _is_slower(pair)]
-    same = [
-        pair
-        for pair in matrix
-        if pair not in slower and (_verdict(pair) is Verdict.NO_CHANGE or (pair.ratio or 1) < _NO_FASTER)
-    ]
-    for id_, did, pairs in (
-        ("sme2-slower", "slowed down", slower),
-        ("sme2-no-faster", "did not speed up", same),
-    ):
-        chosen = sorted(pairs, key=lambda pair: -pair.candidate_ms)
-        spent = pairing.candidate.spent_by([operator for pair in chosen for operator in pair.candidate])
-        lost_ms = sum(pair.delta_ms for pair in chosen)
-        lost = lost_ms / pairing.candidate.e2e_ms
-        gain = pairing.candidate.gain_pct(max(0.0, lost_ms) if id_ == "sme2-slower" else spent.ms)
-        worth = _JUDGED_WORTH if id_ == "sme2-slower" and all(map(_verdict, chosen)) else WORTH
-        if not chosen or gain < 100 * worth:
-            continue
-        ways = dict.fromkeys(_reason_and_cure(pair, executorch)[1] for pair in chosen)
-        if id_ == "sme2-slower" and pairing.e2e.verdict in (Verdict.SLOWER, Verdict.NO_CHANGE):
-            ways[_SWITCH_OFF] = None
-        yield Finding(
-            id_,
-            f"Look at {plural(len(chosen), 'matrix operator')} that {did} with SME2",
-            "; ".join(ways),
-            pairing.candidate,
-            tuple(_concern(pairing, pair, executorch) for pair in chosen),
-            {"share_pct": percent(spent.share), "lost_pct": percent(lost)},
-            gain,
-            about=pairing.label,
-        )
+    return [pair for pair in in_both if pair.category in MATRIX]
+
+
+def _lost(
+    case: Case,
+    pairing: Pairing,
+    pairs: Sequence[OperatorPair],
+    *,
+    id_: str,
+    did: str,
+    gain: float,
+    more: Sequence[str] = (),
+) -> Finding:
+    longest = sorted(pairs, key=lambda pair: -pair.candidate_ms)
+    spent = pairing.candidate.spent_by([operator for pair in longest for operator in pair.candidate])
+    cures = dict.fromkeys(_reason_and_cure(pair, case.executorch)[1] for pair in longest)
+    lost_ms = sum(pair.delta_ms for pair in longest)
+    return Finding(
+        id_,
+        f"Look at {plural(len(longest), 'matrix operator')} that {did} with SME2",
+        (*cures, *more),
+        pairing.candidate,
+        tuple(_concern(pairing, pair, case.executorch) for pair in longest),
+        {"share": spent.share, "lost_share": lost_ms / pairing.candidate.e2e_ms},
+        gain,
+        about=pairing.label,
+    )
 
 
 def _verdict(pair: OperatorPair) -> Verdict | None:
@@ -200,11 +258,11 @@ def _concern(pairing: Pairing, pair: OperatorPair, executorch: str) -> Concern:
     once = min(len(pairing.baseline.rounds), len(pairing.candidate.rounds)) < 2
     why_not = f"one {pairing.baseline.unit} only" if once else "shorter than the clock can measure"
     facts = {
-        "ms_before": round(pair.baseline_ms, 6),
-        "ms_after": round(pair.candidate_ms, 6),
-        "lost_ms": round(pair.delta_ms, 6),
-        "lost_share_pct": percent(share),
-        "ratio": round(ratio, 3),
+        "baseline_ms": pair.baseline_ms,
+        "candidate_ms": pair.candidate_ms,
+        "lost_ms": pair.delta_ms,
+        "lost_share": share,
+        "ratio": ratio,
         "verdict": pair.speedup.verdict.value if pair.speedup else f"not judged: {why_not}",
         "kernel_before": pair.families[0],
         "kernel_after": pair.families[1],
@@ -247,38 +305,88 @@ def _reason_and_cure(pair: OperatorPair, executorch: str) -> tuple[str, str]:
     return f"no SME2 kernel was chosen for {operator.family or operator.type}", cure
 
 
-def about_threads(series: Sequence[SeriesAnalysis]) -> Iterable[Finding]:
-    """Thread counts of one experiment that cost more than they gain."""
-    sweeps: dict[str, list[SeriesAnalysis]] = {}
-    for found in series:
-        if found.series.threads and found.times.are_latencies:
-            sweeps.setdefault(found.series.experiment, []).append(found)
-    for sweep in sweeps.values():
-        ordered = sorted(sweep, key=lambda found: found.series.threads or 0)
-        most = ordered[-1]
-        enough = next(found for found in ordered if found is most or not _pays(found, most))
-        if enough is most:
-            continue
-        fewer, more = enough.untraced_ms, most.untraced_ms
-        if fewer is None or more is None:
-            fewer, more = enough.e2e_ms, most.e2e_ms
-        yield Finding(
-            "too-many-threads",
-            f"Run with {plural(enough.series.threads or 1, 'thread')} instead of {most.series.threads}",
-            f"{most.series.threads} threads are not faster: leave the other cores to the application",
-            most,
-            evidence={
-                "ms_by_threads": {str(found.series.threads): round(found.e2e_ms, 6) for found in ordered},
-                "rounds": min(len(enough.rounds), len(most.rounds)),
-                "best_threads": enough.series.threads,
-            },
-            max_gain_pct=most.gain_pct(max(0.0, more - fewer)),
-        )
+def unknown_operators(case: Case, _free: Free) -> Finding | None:
+    unknown = [operator for operator in case.series.operators if not operator.known]
+    if not unknown:
+        return None
+    counts = Counter(operator.type for operator in unknown)
+    share = case.series.spent_by(unknown).share if case.series.times.are_latencies else None
+    return Finding(
+        "unknown-operators",
+        f"{plural(len(counts), 'operator name')} without a category, counted as Other",
+        (f"{listing(counts)}: the times are right, only the category is not known",),
+        case.series,
+        evidence={"names": dict(counts), "share": share},
+        has_cure=False,
+    )
+
+
+def too_many_threads(case: Case, _free: Free) -> Finding | None:
+    """A thread count of an experiment that costs more than it gains."""
+    most, experiment = case.series, case.series.series.experiment
+    counted = [each for each in case.every if each.series.experiment == experiment and each.series.threads]
+    sweep = sorted(
+        (each for each in counted if each.times.are_latencies), key=lambda each: each.series.threads or 0
+    )
+    if not case.timed or not sweep or sweep[-1] is not most:
+        return None
+    enough = next(each for each in sweep if each is most or not _pays(each, most))
+    if enough is most:
+        return None
+    fewer, more = enough.untraced_ms, most.untraced_ms
+    if fewer is None or more is None:
+        fewer, more = enough.e2e_ms, most.e2e_ms
+    return Finding(
+        "too-many-threads",
+        f"Run with {plural(enough.series.threads or 1, 'thread')} instead of {most.series.threads}",
+        (f"{most.series.threads} threads are not faster: leave the other cores to the application",),
+        most,
+        evidence={
+            "ms_by_threads": {str(each.series.threads): each.e2e_ms for each in sweep},
+            "rounds": min(len(enough.rounds), len(most.rounds)),
+            "best_threads": enough.series.threads,
+        },
+        max_gain_pct=most.gain_pct(max(0.0, more - fewer)),
+    )
 
 
 def _pays(fewer: SeriesAnalysis, more: SeriesAnalysis) -> bool:
     """Whether more threads are faster: by verdict if rounds or launches allow one, else by 3% or more."""
-    found = SideBySide(fewer, more, how_measured(fewer, more)).end_to_end()
-    if found.verdict is not Verdict.NOT_COMPARABLE:
-        return found.verdict is Verdict.FASTER
+    compared = SideBySide(fewer, more, how_measured(fewer, more)).end_to_end()
+    if compared.verdict is not Verdict.NOT_COMPARABLE:
+        return compared.verdict is Verdict.FASTER
     return fewer.e2e_ms > 1.03 * more.e2e_ms
+
+
+Cause = Callable[[Case, Free], Finding | None]
+
+CAUSES: tuple[Cause, ...] = (
+    sme2_slower,
+    sme2_no_faster,
+    same_each_time,
+    cancelling_transposes,
+    cache_copies,
+    unused_scores,
+    outside,
+    layout_changes,
+    conversions,
+    repacked_weights,
+    depthwise_as_igemm,
+    packing_dominates,
+    copies,
+    between_operators,
+    weights_bound,
+    below_roof,
+    matrix_bound,
+)
+"""Causes of lost time. An earlier cause takes its operators from later ones."""
+
+OBSERVATIONS: tuple[Cause, ...] = (
+    unknown_operators,
+    precision_not_as_asked,
+    wrong_layer_norms,
+    misses_sme2,
+    sme2_risks,
+    too_many_threads,
+)
+"""What takes no operators from others: nothing bounds it, or it is about the whole."""

@@ -127,8 +127,12 @@ def profile_command(run: Run, *, emulated: bool = False) -> str:
 
 
 @dataclass(frozen=True, slots=True)
-class MissingOperator:
+class Sme2Row:
+    """One matrix operator of the program: did SME2 run it?"""
+
     operator: MatrixOperator
+    ran: bool | None
+    """None if that was not tested."""
     share: float | None
     """Share of all matrix arithmetic, from 0 to 1; None without a program."""
     work: MatrixWork | None = None
@@ -136,6 +140,7 @@ class MissingOperator:
 
     @property
     def reason(self) -> str:
+        """Why it did not run on SME2."""
         return self.operator.why_not or matching.REASON_NOT_KNOWN
 
     @property
@@ -219,18 +224,24 @@ class Coverage:
         return share < LOW_SHARE
 
     @property
-    def missing(self) -> tuple[MissingOperator, ...]:
-        if not self.tested:
-            return ()
+    def rows(self) -> tuple[Sme2Row, ...]:
         whole, none = self.flops_total, (None,) * len(self.operators)
-        found = [
-            MissingOperator(
-                operator, operator.flops / whole if operator.flops is not None and whole else None, work
+        return tuple(
+            Sme2Row(
+                operator,
+                operator.on_sme if self.tested else None,
+                operator.flops / whole if operator.flops is not None and whole else None,
+                work,
             )
             for operator, work in zip(self.operators, self.work or none, strict=True)
-            if not operator.on_sme
-        ]
-        return tuple(sorted(found, key=lambda each: -(each.share or 0)))
+        )
+
+    @property
+    def missing(self) -> tuple[Sme2Row, ...]:
+        """Those that SME2 did not run, most of the arithmetic first."""
+        return tuple(
+            sorted((row for row in self.rows if row.ran is False), key=lambda row: -(row.share or 0))
+        )
 
     @property
     def missing_reasons(self) -> tuple[MissingReason, ...]:

@@ -68,7 +68,8 @@ class Finding:
     id: str
     title: str
     """What to do, in a few words; figures are shown beside it."""
-    action: str
+    steps: tuple[str, ...]
+    """What to do, one thing each."""
     found_in: SeriesAnalysis
     """The series the operators and the bound belong to."""
     concerns: tuple[Concern, ...] = ()
@@ -83,9 +84,7 @@ class Finding:
     first_step: str = ""
     """How to begin, in a few words, if the title does not say it."""
     has_cure: bool = True
-    """Whether `action` says what to do, not only that nothing is known to help."""
-    parts: tuple[str, ...] = ()
-    """What to do, one thing each, if semicolons do not part it in `action`."""
+    """Whether `steps` say what to do, not only that nothing is known to help."""
     weight_pct: float = 0.0
     """Its place among the others if it has no bound: the share of the time or work that it is about."""
 
@@ -98,9 +97,9 @@ class Finding:
         return self.about or self.found_in.name
 
     @property
-    def steps(self) -> tuple[str, ...]:
-        """What to do, one thing each."""
-        return self.parts or tuple(self.action.split("; "))
+    def action(self) -> str:
+        """All steps in one line."""
+        return "; ".join(self.steps)
 
     @property
     def could_bring(self) -> float:
@@ -148,7 +147,7 @@ class Finding:
             "subject": self.subject,
             "max_gain_pct": self.max_gain_pct,
             "max_gain_of": None if self.max_gain_pct is None else self.found_in.bounds_are_of,
-            "action": self.action,
+            "steps": list(self.steps),
             "evidence": {**listed, **self.evidence},
         }
 
@@ -161,8 +160,8 @@ class Finding:
             "module": operator.source.module_path,
             "source_line": source_line(operator),
             "origin": operator.origin,
-            "ms": round(spent.ms, 6) if timed else None,
-            "share_pct": percent(spent.share) if timed else None,
+            "ms": spent.ms if timed else None,
+            "share": spent.share if timed else None,
             **concern.facts,
         }
 

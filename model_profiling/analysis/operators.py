@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
 import numpy as np
-from numpy.typing import NDArray
 
 from model_profiling.analysis.attribution import DELEGATE_CALL, Attribution, Bools, Node
 from model_profiling.analysis.sources import UNKNOWN_SOURCE, OperatorSource, Origin, ProgramView
@@ -27,20 +25,18 @@ LOWERING, THE_MODEL = "inserted by lowering", "the model itself"
 
 @dataclass(frozen=True, slots=True)
 class OperatorTimes:
-    """Self time of an operator over the runs it appears in, in nanoseconds."""
+    """Self time of an operator in all launches of a series, in nanoseconds."""
 
-    runs: int
-    total_ns: int
-    mean_ns: float
-    median_ns: float
-    p10_ns: float
-    p90_ns: float
-    p99_ns: float
-    min_ns: int
-    max_ns: int
-    cv: float
-    typical_ns: float
-    """Mean over the typical runs of its series, so that operators add up; `series` sets it."""
+    runs: int = 0
+    """How many of the runs that count it appears in; the distribution is of these."""
+    typical_ns: float = 0.0
+    """Mean over the typical runs, so that operators add up to end-to-end time."""
+    median_ns: float = 0.0
+    p10_ns: float = 0.0
+    p90_ns: float = 0.0
+
+
+_NO_TIMES = OperatorTimes()
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,7 +66,8 @@ class Operator:
     backend: str
     """As the program names it; `delegate` if unknown; `portable` outside delegates."""
     source: OperatorSource
-    times: OperatorTimes
+    times: OperatorTimes = _NO_TIMES
+    """Only the operators of a series have times; those of a single dump have none."""
 
     def __repr__(self) -> str:
         return f"<Operator {self.name}: {self.category.value}, {self.place}>"
@@ -94,16 +91,8 @@ class Operator:
         return self.source.dtype == "fp16" and self.precision == "fp32"
 
     @property
-    def median_ms(self) -> float:
-        return self.times.median_ns / 1e6
-
-    @property
     def typical_ms(self) -> float:
         return self.times.typical_ns / 1e6
-
-    @property
-    def mean_ms(self) -> float:
-        return self.times.mean_ns / 1e6
 
     @property
     def gflops(self) -> float | None:
@@ -135,31 +124,27 @@ def list_operators(
 ) -> tuple[tuple[Operator, ...], tuple[Int64, ...]]:
     """The operators of a dump in the order they ran; and for each run group, for each of its columns: the
     index of its operator, or -1."""
-    found: dict[_Key, tuple[str, Node, OperatorSource]] = {}
-    times: dict[_Key, list[Int64]] = {}
+    explained: dict[_Key, tuple[str, Node, OperatorSource]] = {}
     for group in attribution.groups:
         method, sources = view.method_of(group), view.sources(group)
         for node in group.operators:
-            key = _key(method, node)
-            found.setdefault(key, (method, node, sources.get(node.column, UNKNOWN_SOURCE)))
-            times.setdefault(key, []).append(group.self_ns[:, node.column])
-    ordered = sorted(found, key=lambda key: (key[0], found[key][1].call, found[key][1].position))
+            source = sources.get(node.column, UNKNOWN_SOURCE)
+            explained.setdefault(_key(method, node), (method, node, source))
+    ordered = sorted(explained, key=lambda key: (key[0], explained[key][1].call, explained[key][1].position))
     places = {key: index for index, key in enumerate(ordered)}
-    statistics = time_statistics([times[key] for key in ordered])
-    operators = (_operator(*found[key], spread) for key, spread in zip(ordered, statistics, strict=True))
     of_event = []
     for group in attribution.groups:
         method = view.method_of(group)
         owner = [places.get(_key(method, node), -1) for node in group.nodes]
         of_event.append(np.array(owner, np.int64))
-    return tuple(operators), tuple(of_event)
+    return tuple(_operator(*explained[key]) for key in ordered), tuple(of_event)
 
 
 def _key(method: str, node: Node) -> _Key:
     return method, node.chain_index, node.instruction_id, node.occurrence, node.position, node.name
 
 
-def _operator(method: str, node: Node, source: OperatorSource, times: OperatorTimes) -> Operator:
+def _operator(method: str, node: Node, source: OperatorSource) -> Operator:
     name = source.operator or node.name if node.level == "call" else node.name
     known = source.described or describe(name, source.backend)
     category, kind = source.stated or (known.category, known.kind)
@@ -181,37 +166,7 @@ def _operator(method: str, node: Node, source: OperatorSource, times: OperatorTi
         delegated=node.delegated,
         backend=source.backend or ("delegate" if node.delegated else "portable"),
         source=source,
-        times=times,
     )
-
-
-def time_statistics(columns: Sequence[list[Int64]]) -> list[OperatorTimes]:
-    """Statistics of every operator; those with equally many runs are computed together."""
-    series = [parts[0] if len(parts) == 1 else np.concatenate(parts) for parts in columns]
-    result: list[OperatorTimes | None] = [None] * len(series)
-    by_length: dict[int, list[int]] = {}
-    for index, values in enumerate(series):
-        by_length.setdefault(len(values), []).append(index)
-    for runs, members in by_length.items():
-        matrix = np.sort(np.stack([series[index] for index in members]), axis=1)
-        p10, median, p90, p99 = (_percentile(matrix, percent) for percent in (10, 50, 90, 99))
-        total = matrix.sum(axis=1)
-        mean = total / runs
-        deviation = matrix.std(axis=1, ddof=1) if runs > 1 else np.zeros(len(members))
-        cv = np.divide(deviation, mean, out=np.zeros(len(members)), where=mean > 0)
-        # In the order of the record's fields.
-        figures = (total, mean, median, p10, p90, p99, matrix[:, 0], matrix[:, -1], cv, mean)
-        for index, row in zip(members, zip(*figures, strict=True), strict=True):
-            result[index] = OperatorTimes(runs, *(value.item() for value in row))
-    return [times for times in result if times is not None]
-
-
-def _percentile(ordered: Int64, percent: int) -> NDArray[np.float64]:
-    """Linear interpolation, as numpy's percentile; the rows are already sorted."""
-    last = ordered.shape[1] - 1
-    below = last * percent // 100
-    weight = last * percent / 100 - below
-    return np.asarray(ordered[:, below] * (1 - weight) + ordered[:, min(below + 1, last)] * weight)
 
 
 # Clocks of operator times. XNNPACK reports truncated whole microseconds, laid back to back. If the runner

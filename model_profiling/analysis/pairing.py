@@ -13,8 +13,7 @@ from difflib import SequenceMatcher
 from typing import Literal
 
 from model_profiling.analysis.operators import Operator
-from model_profiling.analysis.series import Measured, SeriesAnalysis, series_of
-from model_profiling.analysis.summary import DumpAnalysis
+from model_profiling.analysis.series import Measured, SeriesAnalysis
 from model_profiling.config.series import default_label
 from model_profiling.core.formatting import plural
 from model_profiling.program.category import Category
@@ -212,6 +211,12 @@ class Pairing:
         return self.e2e.verdict is not Verdict.NOT_COMPARABLE
 
     @property
+    def compares_sme2(self) -> bool:
+        """Whether both sides differ only in SME2, and their times may be compared."""
+        switched = self.baseline.sme2 is False and bool(self.candidate.sme2)
+        return switched and self.comparable and self.baseline.series.threads == self.candidate.series.threads
+
+    @property
     def sides(self) -> tuple[str, str]:
         """The names of both sides, by what differs: `SME2 off` and `SME2 on`, `1 thread` and `2 threads`."""
         ours, theirs = self.baseline.series, self.candidate.series
@@ -223,14 +228,6 @@ class Pairing:
 
     def changed(self, *changes: Change) -> tuple[OperatorPair, ...]:
         return tuple(pair for pair in self.operators if pair.change in changes)
-
-
-def pair_dumps(
-    baseline: DumpAnalysis, candidate: DumpAnalysis, *, label: str = "", not_comparable: str | None = None
-) -> Pairing:
-    """Pair two single dumps: this gives ratios, but no confidence."""
-    sides = series_of([baseline]), series_of([candidate])
-    return pair_series(*sides, label=label, not_comparable=not_comparable)
 
 
 def pair_series(

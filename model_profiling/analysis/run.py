@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
@@ -10,36 +10,26 @@ from typing import TypeVar
 
 import numpy as np
 
-from model_profiling.analysis import advice
-from model_profiling.analysis.causes.context import WalkedMethods
-from model_profiling.analysis.causes.matrix import precision_not_as_asked
-from model_profiling.analysis.causes.misses import misses_sme2
-from model_profiling.analysis.causes.sme2 import known_defects, sme2_risks, wrong_layer_norms
+from model_profiling.analysis.advice import findings_of
 from model_profiling.analysis.coverage import Coverage, coverage_of
-from model_profiling.analysis.evidence import PlaceEvidence, gather_evidence, listed_kernels
+from model_profiling.analysis.evidence import PlaceEvidence, gather_evidence
 from model_profiling.analysis.findings import Finding
 from model_profiling.analysis.operators import read_timed
 from model_profiling.analysis.pairing import Pairing, pair_series
 from model_profiling.analysis.series import SeriesAnalysis, series_of
 from model_profiling.analysis.summary import DumpAnalysis, analyse_dump
-from model_profiling.config import names
 from model_profiling.config.remarks import Diagnostic
 from model_profiling.config.series import Pair, Series, first_of_each
-from model_profiling.core.errors import FormatError, ProfilingError
+from model_profiling.core.errors import FormatError
 from model_profiling.core.formatting import plural
-from model_profiling.core.number_formats import format_of_name
 from model_profiling.core.progress import Progress, Silent
 from model_profiling.runs.journal import Entry
-from model_profiling.runs.manifest import read_manifest
-from model_profiling.runs.metrics import PairSpeedup, read_metrics
+from model_profiling.runs.metrics import PairSpeedup
 from model_profiling.runs.programs import Programs
 from model_profiling.runs.run import Run
 from model_profiling.statistics.speedup import Speedup, no_answer
 
-_UNUSUAL = 0.2
-"""Warn when the first dump's mean is this far (relative) from the typical time of all rounds."""
 _TOLD = 2
-_PACKS_WEIGHTS = "kai_run_rhs_pack"
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,11 +58,6 @@ class RunAnalysis:
     """About the run as a whole; each dump has its own."""
     proven: Proven | None = field(default=None, repr=False)
     """What the run's evidence says; None if it was not gathered."""
-
-    @property
-    def dumps(self) -> tuple[DumpAnalysis, ...]:
-        """The first dump of each series; files are written for these."""
-        return tuple(series.first for series in self.series)
 
     @property
     def model(self) -> str | None:
@@ -156,7 +141,7 @@ def analyse_run(
         run=run,
         series=series,
         pairings=pairings,
-        findings=_findings(run, series, pairings, proven.coverage),
+        findings=findings_of(run, series, pairings, proven.coverage),
         proven=proven,
         damaged=tuple(damaged),
         warnings=(
@@ -174,69 +159,11 @@ def analyse_run(
 _WITHOUT_IT = "the other dumps are analysed without it"
 
 
-def _repacking(run: Run, series: Series) -> dict[str, int]:
-    """Kernels that packed weights while the program ran, not only while it loaded, with their calls."""
-    try:
-        uses = listed_kernels(run, series)
-    except FormatError:
-        uses = ()  # reports name the damaged file
-    return {
-        use.kernel.name: use.calls
-        for use in uses
-        if use.evidence == "executed" and use.calls and use.kernel.name.startswith(_PACKS_WEIGHTS)
-    }
-
-
 def with_more_evidence(analysis: _Analysis, run: Run) -> _Analysis:
     """Repeat what depends on evidence, after more of it was added to the run; dumps are not read again."""
     proven = proven_of(run, analysis.series)
-    findings = _findings(run, analysis.series, analysis.pairings, proven.coverage)
+    findings = findings_of(run, analysis.series, analysis.pairings, proven.coverage)
     return replace(analysis, run=run, findings=findings, proven=proven)
-
-
-def _findings(
-    run: Run,
-    series: Sequence[SeriesAnalysis],
-    pairings: Sequence[Pairing],
-    coverage: Coverage,
-) -> tuple[Finding, ...]:
-    manifest = run.whole.manifest
-    found = advise(
-        series,
-        pairings,
-        about_time=manifest is None or manifest.is_arm is not False,
-        repacking={each.series: _repacking(run, each.series) for each in series},
-        coverage=coverage,
-        executorch=(manifest.executorch.version or "") if manifest else "",
-        beside=_beside(run.whole),
-        memory_rates=run.whole.memory_rates if any(map(advice.keeps_state, series)) else None,
-    )
-    return tuple(_once(run, found, pairings))
-
-
-def _beside(run: Run) -> dict[Series, dict[str, float]]:
-    """What other number formats of the model took in the runs beside this one, on the same CPU."""
-    found: dict[Series, dict[str, float]] = {}
-    model, own = names.variant_of(Path(f"{run.model_name}.pte"))
-    if run.manifest is None or own == model:
-        return found
-    here = model, run.manifest.cpu, run.manifest.executorch
-    for folder in sorted(run.path.resolve().parent.parent.glob(f"*/{run.path.name}")):
-        try:
-            manifest, metrics = read_manifest(folder), read_metrics(folder / names.METRICS)
-        except ProfilingError:
-            continue  # another run's damage says nothing about this one
-        if manifest is None or metrics is None or not metrics.times.are_latencies:
-            continue
-        name, variant = names.variant_of(Path(f"{manifest.model_stem}.pte"))
-        format, there = format_of_name(variant), (name, manifest.cpu, manifest.executorch)
-        if there != here or format in ("", format_of_name(own)):
-            continue
-        for each in metrics.latencies:
-            if each.end_to_end_ms:
-                series = Series(each.experiment, each.threads)
-                found.setdefault(series, {})[format] = each.end_to_end_ms.median
-    return found
 
 
 def proven_of(run: Run, series: Sequence[SeriesAnalysis]) -> Proven:
@@ -257,82 +184,6 @@ def _unexplained(series: Sequence[SeriesAnalysis]) -> Iterator[Diagnostic]:
     elif not any(graph.record for graph in graphs):
         seen = "the record (.etrecord) was not found, so modules and source lines are not known"
         yield Diagnostic(None, "no_record", seen)
-
-
-def advise(
-    series: Sequence[SeriesAnalysis],
-    pairings: Sequence[Pairing] = (),
-    *,
-    about_time: bool = True,
-    repacking: Mapping[Series, Mapping[str, int]] | None = None,
-    coverage: Coverage | None = None,
-    executorch: str = "",
-    beside: Mapping[Series, Mapping[str, float]] | None = None,
-    memory_rates: Mapping[int, float] | None = None,
-) -> tuple[Finding, ...]:
-    """All findings of a run and its pairs, first the one that could bring most.
-
-    The gain is Amdahl's bound on measured time. Where times are not latencies, or not of a CPU the advice is
-    for, findings describe structure and have no gain: they are ordered by the work they are about.
-    """
-    timed = [found for found in series if about_time and found.times.are_latencies]
-    bounded = {found.series for found in timed}
-    paired = [
-        finding
-        for pairing in pairings
-        if pairing.comparable
-        for finding in advice.about_pairing(pairing, executorch)
-    ]
-    claimed: dict[Series, set[tuple[str, int, int]]] = {}
-    for finding in paired:
-        taken = claimed.setdefault(finding.found_in.series, set())
-        taken.update(operator.identity for operator in finding.operators)
-    found = paired if about_time else []
-    measured = any(map(advice.compares_sme2, pairings)) and about_time
-    walked: WalkedMethods = {}
-    threads = frozenset(each.series.threads or 0 for each in series)
-    for rounds in series:
-        found += advice.about_series(
-            rounds,
-            timed=rounds.series in bounded,
-            claimed=claimed.get(rounds.series, ()),
-            repacking=(repacking or {}).get(rounds.series),
-            walked=walked,
-            coverage=coverage,
-            threads=threads,
-            executorch=executorch,
-            beside=(beside or {}).get(rounds.series),
-            memory_rate=(memory_rates or {}).get(rounds.series.threads or 1),
-        )
-        # These need no times and take no operators from other findings.
-        unbounded = [advice.about_names(rounds), precision_not_as_asked(rounds)]
-        unbounded.append(wrong_layer_norms(rounds, executorch))
-        if coverage is not None:
-            unbounded += [
-                misses_sme2(rounds, coverage, executorch),
-                known_defects(rounds, coverage, executorch),
-            ]
-            # A measurement of SME2 on and off says more than what others reported.
-            unbounded += [] if measured else [sme2_risks(rounds, coverage, executorch)]
-        found += filter(None, unbounded)
-    found += advice.about_threads(timed)
-    return tuple(sorted(found, key=lambda finding: finding.order))
-
-
-def _once(run: Run, findings: Sequence[Finding], pairings: Sequence[Pairing]) -> Iterator[Finding]:
-    """Each cause once, in the series mentioned first; what only a baseline shows is already solved."""
-    solved = {pairing.baseline.series for pairing in pairings if pairing.comparable}
-    solved -= {pairing.candidate.series for pairing in pairings}
-    alike: dict[str, list[Finding]] = {}
-    for finding in findings:
-        if finding.found_in.series not in solved:
-            alike.setdefault(finding.id, []).append(finding)
-
-    def order(finding: Finding) -> tuple[object, ...]:
-        return finding.max_gain_pct is None, *run.spoken_order(finding.found_in.series)
-
-    chosen = [min(members, key=order) for members in alike.values()]
-    yield from sorted(chosen, key=lambda finding: finding.order)
 
 
 def _traced_entries(run: Run) -> dict[Path, Entry]:
@@ -363,28 +214,7 @@ def _series(run: Run, analysed: Sequence[DumpAnalysis]) -> Iterator[SeriesAnalys
     for series, rounds in members.items():
         latency = run.metrics.latency(series) if run.metrics and rounds[0].times.are_latencies else None
         in_order = sorted(rounds, key=lambda dump: dump.dump.round)
-        yield _with_warning(series_of(in_order, latency, series.among(run.series)))
-
-
-def _with_warning(series: SeriesAnalysis) -> SeriesAnalysis:
-    """Warn if the first round's means, which files contain, are not typical of all rounds."""
-    first, typical = series.first, series.e2e_ms
-    if (
-        not series.times.are_latencies
-        or series.interrupted
-        or abs(first.e2e_ms - typical) <= _UNUSUAL * typical
-    ):
-        return series
-    unit = "launch" if series.took_turns else "round"
-    pace = "slow" if first.e2e_ms > typical else "fast"
-    said = Diagnostic(
-        series.series,
-        "unusual",
-        f"the CSV files come from the first {unit}, which was {pace}: "
-        f"{first.e2e_ms:.3f} ms, typically {typical:.3f} ms",
-        "use the report's numbers",
-    )
-    return replace(series, rounds=(replace(first, warnings=(*first.warnings, said)), *series.rounds[1:]))
+        yield series_of(in_order, latency, series.among(run.series))
 
 
 def _pairings(run: Run, series: Sequence[SeriesAnalysis]) -> Iterator[Pairing]:

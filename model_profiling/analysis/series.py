@@ -15,11 +15,12 @@ from typing import TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
-from model_profiling.analysis.operators import Operator, time_statistics
+from model_profiling.analysis.operators import Operator, OperatorTimes
 from model_profiling.analysis.summary import Breakdown, DumpAnalysis
+from model_profiling.config.remarks import Diagnostic
 from model_profiling.config.series import Series
 from model_profiling.core.flatbuffer import Int64
-from model_profiling.core.formatting import milliseconds, plural
+from model_profiling.core.formatting import listing, milliseconds, percent, plural
 from model_profiling.program.graph_file import ProgramGraph
 from model_profiling.runs.metrics import Latency
 from model_profiling.runs.times import Times
@@ -32,6 +33,7 @@ OVERHEADS = (FRAMEWORK, UNATTRIBUTED)
 _DISTORTS = 0.15
 """Relative cost of tracing above which shares of the traced time say little about an untraced inference."""
 _DID_NOT_RUN = np.iinfo(np.int64).min
+_PERCENTS = (50, 10, 90)
 
 Bools = NDArray[np.bool_]
 Measured = Int64 | Sequence[Operator]
@@ -127,6 +129,28 @@ class SeriesAnalysis:
         return (
             f"mean of the middle {len(self.typical)} of {known} traced runs{which}, by end-to-end time, in "
             f"{plural(len(self.rounds), self.unit)}{scaled}"
+        )
+
+    @property
+    def warnings(self) -> tuple[Diagnostic, ...]:
+        """About its dumps, each once."""
+        remarks = (remark for dump in self.rounds for remark in dump.warnings)
+        return tuple(dict.fromkeys((*remarks, *self._unplaced())))
+
+    def _unplaced(self) -> Iterator[Diagnostic]:
+        inside = [operator for operator in self.operators if operator.delegated]
+        unplaced = [operator for operator in inside if operator.source.unplaced]
+        if not unplaced:
+            return
+        share = self.spent_by(unplaced).ms / (self.spent_by(inside).ms or 1.0)
+        took = f", {percent(share)} of their time," if self.times.are_latencies else ""
+        count = f"{len(unplaced)} of {plural(len(inside), 'operator')} in delegates{took}"
+        types = listing(dict.fromkeys(operator.type for operator in unplaced))
+        yield Diagnostic(
+            self.series,
+            "unplaced",
+            f"{count} match no node of the program ({types})",
+            "these operators are categorised by name, and have no shape, cost or place in the model",
         )
 
     @property
@@ -256,11 +280,11 @@ def series_of(
     rounds: Sequence[DumpAnalysis], measured: Latency | None = None, label: str = ""
 ) -> SeriesAnalysis:
     """Combine the dumps of one series, given in the order of their rounds."""
-    found: dict[_Key, Operator] = {}
+    known: dict[_Key, Operator] = {}
     for dump in rounds:
         for operator in dump.operators:
-            found.setdefault(_key(operator), operator)
-    rows = {key: row for row, key in enumerate(found)}
+            known.setdefault(_key(operator), operator)
+    rows = {key: row for row, key in enumerate(known)}
     times = np.concatenate([_operator_ns(dump, rows) for dump in rounds], axis=1)
     breakdown = rounds[0].breakdown if len(rounds) == 1 else _joined([dump.breakdown for dump in rounds])
     quiet, scale = _quiet_runs(rounds), 1.0
@@ -270,16 +294,29 @@ def series_of(
     cpu = _joined_columns([dump.cpu_ns for dump in rounds])
     if quiet is None and cpu is not None:
         scale = min(1.0, float(cpu[typical].sum() / breakdown.e2e[typical].sum()))
-    means = scale * np.where(times == _DID_NOT_RUN, 0, times)[:, typical].mean(axis=1)
-    statistics = time_statistics([[row[row != _DID_NOT_RUN]] for row in times])
+    means = np.where(times == _DID_NOT_RUN, 0, times)[:, typical].mean(axis=1)
+    figures = scale * np.vstack((means, _percentiles(times[:, chosen])))
+    ran = (times[:, chosen] != _DID_NOT_RUN).sum(axis=1)
     operators = tuple(
-        replace(operator, times=replace(spread, typical_ns=float(mean)))
-        for operator, spread, mean in zip(found.values(), statistics, means, strict=True)
+        replace(operator, times=OperatorTimes(count, *own))
+        for operator, count, own in zip(known.values(), ran.tolist(), figures.T.tolist(), strict=True)
     )
     latency = summarize((cpu if cpu is not None and scale < 1 else breakdown.e2e)[chosen] / 1e6)
     return SeriesAnalysis(
         tuple(rounds), breakdown, latency, typical, operators, times, rows, measured, label, quiet, scale
     )
+
+
+def _percentiles(times: Int64) -> NDArray[np.float64]:
+    """Median, 10th and 90th percentile of each row, over the runs it has; 0 for a row without any."""
+    found = np.zeros((3, len(times)))
+    complete = (times != _DID_NOT_RUN).all(axis=1)
+    if complete.any():
+        found[:, complete] = np.percentile(times[complete], _PERCENTS, axis=1)
+    for row in np.flatnonzero(~complete):
+        if len(ran := times[row][times[row] != _DID_NOT_RUN]):
+            found[:, row] = np.percentile(ran, _PERCENTS)
+    return found
 
 
 def _joined_columns(columns: Sequence[Column | None]) -> Column | None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -15,13 +15,12 @@ from model_profiling.analysis.sources import ProgramView
 from model_profiling.config.remarks import Diagnostic
 from model_profiling.config.series import Series
 from model_profiling.core.flatbuffer import Int64
-from model_profiling.core.formatting import listing, percent, plural
+from model_profiling.core.formatting import plural
 from model_profiling.etdump import EventTable
 from model_profiling.program.category import Category
 from model_profiling.program.graph_file import ProgramGraph
 from model_profiling.runs.run import Dump
 from model_profiling.runs.times import Times
-from model_profiling.statistics.latency import LatencySummary, summarize
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,18 +50,6 @@ class Breakdown:
         parts = sum(self.categories.values(), start=self.framework + self.unattributed)
         return bool((parts == self.e2e).all())
 
-    def mean_ms(self, part: Int64) -> float:
-        return int(part.sum()) / self.runs / 1e6
-
-    def share(self, part: Int64) -> float:
-        """Share of end-to-end time over all runs, from 0 to 1."""
-        whole = int(self.e2e.sum())
-        return int(part.sum()) / whole if whole else 0.0
-
-    @property
-    def categories_ms(self) -> dict[Category, float]:
-        return {category: self.mean_ms(part) for category, part in self.categories.items()}
-
 
 @dataclass(frozen=True, slots=True)
 class DumpAnalysis:
@@ -70,9 +57,8 @@ class DumpAnalysis:
     graph: ProgramGraph | None
     attribution: Attribution
     breakdown: Breakdown
-    latency: LatencySummary
-    """Of end-to-end time, in milliseconds."""
     operators: tuple[Operator, ...]
+    """Without times: these are of all launches together, in `SeriesAnalysis`."""
     operator_of_event: tuple[Int64, ...]
     """For each run group of `attribution`, for each event: index into `operators`, or -1."""
     delegate_calls: int
@@ -117,19 +103,6 @@ class DumpAnalysis:
         after_warmup = self.attribution.numbers - self.dump.warmup_runs
         return after_warmup // self.dump.turn_length if self.dump.turn_length else 0 * after_warmup
 
-    @property
-    def e2e_ms(self) -> float:
-        return self.breakdown.mean_ms(self.breakdown.e2e)
-
-    @property
-    def unknown_names(self) -> tuple[str, ...]:
-        """Names missing from the table of categories; their time is in Other."""
-        return tuple(sorted({operator.type for operator in self.operators if not operator.known}))
-
-    def share_of(self, operator: Operator) -> float:
-        whole = int(self.breakdown.e2e.sum())
-        return operator.times.total_ns / whole if whole else 0.0
-
 
 def analyse_dump(
     table: EventTable | TimedDump,
@@ -154,7 +127,6 @@ def analyse_dump(
         graph=graph,
         attribution=attribution,
         breakdown=breakdown,
-        latency=summarize(breakdown.e2e / 1e6),
         operators=operators,
         operator_of_event=of_event,
         delegate_calls=sum(node.call_kind == "delegate" for node in calls),
@@ -165,24 +137,7 @@ def analyse_dump(
             *(replace(remark, series=dump.series) for remark in timed.remarks),
             *(replace(remark, series=dump.series) for remark in attribution.warnings),
             *(Diagnostic(dump.series, "misfit", text) for text in (*view.misfits, *view.doubts)),
-            *_unplaced(dump, operators),
         ),
-    )
-
-
-def _unplaced(dump: Dump, operators: Sequence[Operator]) -> Iterator[Diagnostic]:
-    inside = [operator for operator in operators if operator.delegated]
-    left = [operator for operator in inside if operator.source.unplaced]
-    if not left:
-        return
-    share = sum(one.times.total_ns for one in left) / max(1, sum(one.times.total_ns for one in inside))
-    took = f", {percent(share)} of their time," if dump.times.are_latencies else ""
-    seen = f"{len(left)} of {plural(len(inside), 'operator')} in delegates{took} match no node of the program"
-    yield Diagnostic(
-        dump.series,
-        "unplaced",
-        f"{seen} ({listing(dict.fromkeys(one.type for one in left))})",
-        "these operators are categorised by name, and have no shape, cost or place in the model",
     )
 
 

@@ -71,7 +71,7 @@ def analyze_command(
     data = report_data(analysis.run, analysis)
     if not quiet:
         frame.say(render_terminal(_blocks(data, analysis)).strip())
-        of_dumps = (remark for dump in analysis.dumps for remark in dump.warnings)
+        of_dumps = (remark for series in analysis.series for remark in series.warnings)
         for line in warning_lines((*analysis.warnings, *of_dumps), analysis.run.series):
             frame.warn(line.text)
         frame.say()

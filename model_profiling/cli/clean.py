@@ -8,10 +8,11 @@ import click
 
 from model_profiling.cli import frame
 from model_profiling.core.formatting import plural, size
-from model_profiling.runner.cache import cache_root
+from model_profiling.runner.cache import cache_root, remove_cache
 from model_profiling.runner.machine import parse_target
+from model_profiling.targets import open_target
+from model_profiling.targets.machine_lock import may_wait, measuring_alone
 from model_profiling.targets.remote.folder import Removed
-from model_profiling.workflow.clean import clean_cache, clean_target
 
 
 @frame.command(
@@ -39,9 +40,15 @@ def clean_command(*, dry_run: bool, target: str | None, device_path: str | None,
     if target is not None and dry_run:
         raise click.UsageError("--dry-run is about the cache; leave --target out")
     if target is not None:
-        _show_removed(clean_target(replace(parse_target(target), device_path=device_path)), as_json)
+        device = open_target(replace(parse_target(target), device_path=device_path))
+        try:
+            removed = device.clean()
+            _show_removed(replace(removed, notes=device.take_notes()), as_json)
+        finally:
+            device.close()
         return
-    count = clean_cache(dry_run=dry_run)
+    with may_wait(False), measuring_alone("removes the cache"):
+        count = remove_cache(dry_run=dry_run)
     if as_json:
         frame.facts({"schema_version": 1, "cache": cache_root(), "bytes": count, "removed": not dry_run})
     else:

@@ -62,7 +62,7 @@ def history_command(
         from model_profiling.report.history_document import history_document, history_title
         from model_profiling.workflow.report import write_page
 
-        write_page(history_document(history), out, history_title(history))
+        write_page(history_document(history), out, history_title(history), pictures=True)
     if as_json:
         frame.facts(history_facts(history))
         return

@@ -14,9 +14,8 @@ from model_profiling.analysis.input_files import (
     model_id_of,
     why_not_compared,
 )
-from model_profiling.analysis.pairing import pair_dumps
-from model_profiling.analysis.series import series_of
-from model_profiling.analysis.summary import DumpAnalysis
+from model_profiling.analysis.pairing import pair_series
+from model_profiling.analysis.series import SeriesAnalysis, series_of
 from model_profiling.cli.frame import say, say_wrote, warn
 from model_profiling.compat.scripts import output_folder, run_tool, tool_parser
 from model_profiling.core import files
@@ -57,14 +56,15 @@ def _convert(options: argparse.Namespace) -> None:
                 raise
             warn(f"{problem.problem}; continuing without it")
             options.etrecord = None
-    dump = analyse(options.etdump, model=options.model, etrecord=options.etrecord).dumps[0]
-    for path in _write(options, dump):
+    series = analyse(options.etdump, model=options.model, etrecord=options.etrecord).series[0]
+    for path in _write(options, series):
         say_wrote(path)
-    if not dump.times.are_latencies:
-        warn(f"the times are from {dump.times.origin}, so they are not latencies")
+    if not series.times.are_latencies:
+        warn(f"the times are from {series.times.origin}, so they are not latencies")
 
 
-def _write(options: argparse.Namespace, dump: DumpAnalysis) -> list[Path]:
+def _write(options: argparse.Namespace, series: SeriesAnalysis) -> list[Path]:
+    dump = series.first
     if not options.all_runs and not 0 <= options.run_index < dump.runs:
         raise InputError(
             f"there is no run {options.run_index} in {options.etdump}", f"choose from 0 to {dump.runs - 1}"
@@ -75,7 +75,7 @@ def _write(options: argparse.Namespace, dump: DumpAnalysis) -> list[Path]:
     single = paths.run0_timeline.with_name(paths.run0_timeline.name.replace("_run0_", f"_run{number}_"))
     written = [single, paths.stats]
     write_timeline(single, dump, name, run=number)
-    write_stats(paths.stats, dump, name)
+    write_stats(paths.stats, series, name)
     if options.all_runs:
         write_timeline(paths.timeline, dump, name)
         written.insert(0, paths.timeline)
@@ -119,20 +119,20 @@ def _find_bottlenecks(options: argparse.Namespace) -> None:
         check_latencies(path)
     if wrong := misnamed(sides):
         warn(wrong)
-    dumps = [analyse_timeline(path, name) for path, name in sides]
+    every = [series_of([analyse_timeline(path, name)]) for path, name in sides]
     models = [(options.model_name or model_id_of(path)).replace("/", "-") for path, _ in sides]
     stems = models if len(set(models)) == len(models) else [f"{models[0]}_{name}" for _, name in sides]
     written: list[Path] = []
-    for dump, stem in zip(dumps, stems, strict=True):
-        if not dump.times.are_latencies:
-            say(f"{dump.series}: the machine is not recorded; times are shown as recorded")
-        say(render_terminal(series_blocks(series_of([dump]), most=10 if options.verbose else 3)))
+    for series, stem in zip(every, stems, strict=True):
+        if not series.times.are_latencies:
+            say(f"{series.name}: the machine is not recorded; times are shown as recorded")
+        say(render_terminal(series_blocks(series, most=10 if options.verbose else 3)))
         if options.output_dir:
-            written += write_bottlenecks(dump, options.output_dir, stem.replace("/", "-"))
+            written += write_bottlenecks(series, options.output_dir, stem.replace("/", "-"))
     if options.compare:
         names = (options.name1, options.name2)
         label, why_not = f"{options.name2} vs {options.name1}", why_not_compared(sides[0][0], sides[1][0])
-        pairing = pair_dumps(*dumps, label=label, not_comparable=why_not)
+        pairing = pair_series(*every, label=label, not_comparable=why_not)
         ratio = f"{speedup(pairing.traced_ratio)} (one process each: no confidence interval)"
         say(f"\n{label}: {f'not comparable, {why_not}' if why_not else ratio}")
         say(render_terminal([pair_table(pairing, names)]))

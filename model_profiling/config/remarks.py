@@ -5,7 +5,6 @@ Terminal, report and JSON all show `warning_lines`, so they agree on the text an
 
 from __future__ import annotations
 
-import re
 from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass
 from enum import IntEnum
@@ -35,12 +34,15 @@ class Diagnostic:
     series: Series | None
     code: str
     seen: str
+    """With `{}` for each of `numbers`."""
     advice: str = ""
+    numbers: tuple[float, ...] = ()
+    """The figures in it: remarks that differ only in these are shown as one, with ranges."""
 
     @property
     def said(self) -> str:
         """The text without its series."""
-        return f"{self.seen}; {self.advice}" if self.advice else self.seen
+        return "; ".join(filter(None, (_with_ranges((self,)), self.advice)))
 
     def __str__(self) -> str:
         return f"{self.series}: {self.said}" if self.series else self.said
@@ -73,7 +75,7 @@ _KINDS = {
     Weight.WRONG: "unlike misfit wrong_program features damaged_dump missing_dump damaged_journal "
     "unknown_machine hidden structure cut_short outside overlap longest_input",
     Weight.UNSTABLE: "quick settings unlocked threads governor battery heat hot busy unchecked rounds runs "
-    "warmup unusual",
+    "warmup",
 }
 _WEIGHTS = {code: weight for weight, codes in _KINDS.items() for code in codes.split()}
 KINDS = frozenset(_WEIGHTS)
@@ -82,7 +84,6 @@ _SHOWN = 4
 """How many different texts of one kind are shown."""
 _NAMED = 12
 """How many experiments a line names."""
-_FIGURE = re.compile(r"(?<![\w.])(\d+(?:\.\d+)?)(?![\w.]*\w)")
 
 
 def warning_lines(remarks: Iterable[Diagnostic], known: Collection[Series] = ()) -> tuple[WarningLine, ...]:
@@ -135,31 +136,23 @@ def _text(remarks: Sequence[Diagnostic], known: Collection[Series]) -> str:
     """Join remarks of one kind; texts that differ are shown with their series."""
     first = remarks[0]
     advice = first.advice if len({remark.advice for remark in remarks}) == 1 else None
-    apart: dict[str, list[Diagnostic]] = {}
+    alike: dict[tuple[str, str], list[Diagnostic]] = {}
     for remark in remarks:
-        apart.setdefault(remark.said if advice is None else remark.seen, []).append(remark)
-    if advice is not None and first.weight is Weight.UNSTABLE and (one := _with_ranges(list(apart))):
-        apart = {one: list(remarks)}
-    texts = [_named(concerned, text, known) for text, concerned in apart.items()]
-    if len(texts) > _SHOWN:
-        texts[_SHOWN:] = [f"and {len(texts) - _SHOWN} more"]
-    return "; ".join([*texts, *([advice] if advice else [])])
+        alike.setdefault((remark.seen, remark.advice), []).append(remark)
+    lines = []
+    for (_, own), members in alike.items():
+        names = name_series([remark.series for remark in members if remark.series], known)
+        text = "; ".join(filter(None, (_with_ranges(members), own if advice is None else "")))
+        lines.append(f"{names}: {text}" if names else text)
+    if len(lines) > _SHOWN:
+        lines[_SHOWN:] = [f"and {len(lines) - _SHOWN} more"]
+    return "; ".join([*lines, *([advice] if advice else [])])
 
 
-def _named(remarks: Sequence[Diagnostic], text: str, known: Collection[Series]) -> str:
-    names = name_series([remark.series for remark in remarks if remark.series], known)
-    return f"{names}: {text}" if names else text
-
-
-def _with_ranges(texts: Sequence[str]) -> str | None:
-    """Merge texts that differ only in figures, by ranges; None if the words differ."""
-    parts = [_FIGURE.split(text) for text in texts]
-    if len({tuple(part[::2]) for part in parts}) > 1:
-        return None
-    together = list(parts[0])
-    together[1::2] = [_range(figures) for figures in zip(*(part[1::2] for part in parts), strict=True)]
-    return "".join(together)
-
-
-def _range(figures: Sequence[str]) -> str:
-    return span(min(figures, key=float), max(figures, key=float))
+def _with_ranges(remarks: Sequence[Diagnostic]) -> str:
+    """The text of remarks that differ only in their numbers."""
+    columns = zip(*(remark.numbers for remark in remarks), strict=False)
+    text = remarks[0].seen
+    for column in columns:
+        text = text.replace("{}", span(f"{min(column):g}", f"{max(column):g}"), 1)
+    return text

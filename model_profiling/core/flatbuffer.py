@@ -91,9 +91,9 @@ class FlatBuffer:
         self.within(at, length, what)
         return self.data[at : at + length]
 
-    def root(self, at: int, what: str) -> Table:
+    def root(self, at: int, what: str) -> FlatTable:
         """Return the root table, whose offset is stored at `at`."""
-        return Table(self, at + self.read("u32", at, what), what)
+        return FlatTable(self, at + self.read("u32", at, what), what)
 
     def column(self, kind: str, *, aligned: bool = False) -> NDArray[np.generic]:
         """Return a view of the scalar at each byte; if `aligned`, of each whole scalar: faster to gather."""
@@ -117,7 +117,7 @@ class FlatBuffer:
             raise self.damaged("it refers to more than it can hold,", at)
 
 
-class Table:
+class FlatTable:
     """One table; fields are numbered as in the schema, from 0. A missing field has its default."""
 
     __slots__ = ("_size", "_vtable", "_vtable_size", "at", "buffer", "what")
@@ -163,9 +163,9 @@ class Table:
         at = self._field(field, 4)
         return at + self.buffer.read("u32", at, self.what) if at else 0
 
-    def table(self, field: int, what: str) -> Table | None:
+    def table(self, field: int, what: str) -> FlatTable | None:
         at = self._target(field)
-        return Table(self.buffer, at, what) if at else None
+        return FlatTable(self.buffer, at, what) if at else None
 
     def vector(self, field: int, width: int, what: str) -> tuple[int, int]:
         """Return where a vector begins and its length; (0, 0) if it is left out."""
@@ -176,11 +176,11 @@ class Table:
         self.buffer.within(at + 4, count * width, what)
         return at + 4, count
 
-    def tables(self, field: int, what: str) -> Iterator[Table]:
+    def tables(self, field: int, what: str) -> Iterator[FlatTable]:
         """Yield the tables of a vector, each opened only when reached."""
         first, count = self.vector(field, 4, what)
         for place in range(first, first + 4 * count, 4):
-            yield Table(self.buffer, place + self.buffer.read("u32", place, what), what)
+            yield FlatTable(self.buffer, place + self.buffer.read("u32", place, what), what)
 
     def array(self, field: int, kind: str, what: str) -> NDArray[np.generic]:
         dtype = _dtype(kind)

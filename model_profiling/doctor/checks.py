@@ -106,11 +106,13 @@ def disk_space(needed_gb: float = NEEDED_GB) -> Check:
 
 
 def cmake() -> Check:
-    lacking = [name for name in ("cmake", "ninja") if shutil.which(name) is None]
+    # pip puts them beside this Python.
+    path = os.pathsep.join([str(Path(sys.executable).parent), os.environ.get("PATH", "")])
+    lacking = [name for name in ("cmake", "ninja") if shutil.which(name, path=path) is None]
     if lacking:
         missing = f"no {lacking[0]}; needed only for runners built from source"
         return Check("CMake", "optional", missing, install_extra("source-build"))
-    return Check("CMake", "pass", f"{shutil.which('cmake')}, with Ninja")
+    return Check("CMake", "pass", f"{shutil.which('cmake', path=path)}, with Ninja")
 
 
 def ndk() -> Check:

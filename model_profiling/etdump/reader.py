@@ -11,9 +11,9 @@ from model_profiling.core.errors import FormatError
 from model_profiling.core.flatbuffer import (
     LONGEST_TEXT,
     FlatBuffer,
+    FlatTable,
     Int64,
     Source,
-    Table,
     Tables,
     gather,
     load,
@@ -236,7 +236,7 @@ class _Reading:
             debug=debug_events,
         )
 
-    def _root(self) -> Table:
+    def _root(self) -> FlatTable:
         """The root table; ExecuTorch writes the buffer's size before it, other writers may not."""
         source, size = self.buffer.source, self.buffer.size
         if self.buffer.data[8:12].tobytes() == _IDENTIFIER:
@@ -247,7 +247,7 @@ class _Reading:
             return self.buffer.root(0, "the root table")
         raise FormatError(f"{source} is not an ETDump", "name the .etdump that a runner wrote")
 
-    def _runs(self, root: Table) -> Tables:
+    def _runs(self, root: FlatTable) -> Tables:
         first, count = root.vector(1, 4, "the list of blocks")
         slots = first + 4 * np.arange(count, dtype=np.int64)
         return Tables(self.buffer, slots + gather(self.buffer, slots, "u32", "the list of blocks"), "a block")

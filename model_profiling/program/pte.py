@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import TypeVar
 
 from model_profiling.core.errors import FormatError
-from model_profiling.core.flatbuffer import FlatBuffer, Source, Table, load
+from model_profiling.core.flatbuffer import FlatBuffer, FlatTable, Source, load
 from model_profiling.program.category import bytes_of_operator
 from model_profiling.program.delegates import delegate_named
 from model_profiling.program.delegates.portable.operators import operator_flops, slides_window
@@ -187,7 +187,7 @@ class _Reading:
         methods = tuple(self._method(plan) for plan in root.tables(1, "a method"))
         return Program(source=self.buffer.source, version=root.scalar(0, "u32"), methods=methods)
 
-    def _method(self, plan: Table) -> Method:
+    def _method(self, plan: FlatTable) -> Method:
         name = plan.text(0, "a method's name") or ""
         values, resized = self._values(plan), self._resized(name)
         if resized:
@@ -236,7 +236,7 @@ class _Reading:
             returns=facts.get(returned[0]) if facts else None,
         )
 
-    def _values(self, plan: Table) -> _Values:
+    def _values(self, plan: FlatTable) -> _Values:
         values = _Values({}, {}, {}, {}, {}, {}, set())
         for index, entry in enumerate(plan.tables(2, "a value")):
             kind = entry.scalar(0, "u8")
@@ -258,7 +258,7 @@ class _Reading:
                 values.lists[index] = content.ints(0, "i32", "a list of tensors")
         return values
 
-    def _tensor(self, entry: Table) -> Tensor:
+    def _tensor(self, entry: FlatTable) -> Tensor:
         number = entry.scalar(0, "i8")
         if number not in _DTYPES:
             raise self.buffer.damaged(f"a tensor has the unknown type {number}", entry.at)
@@ -267,14 +267,14 @@ class _Reading:
         planned = entry.table(6, "a tensor") is not None
         return tensor(self.buffer, entry, 2, "i32", _DTYPES[number], constant=stored and not planned)
 
-    def _placed(self, values: _Values, index: int, entry: Table) -> None:
+    def _placed(self, values: _Values, index: int, entry: FlatTable) -> None:
         if entry.scalar(8, "i8") != _STATIC:
             values.variable.add(index)
         if (place := entry.table(6, "a tensor")) is not None:
             low, high = place.scalar(1, "u32"), place.scalar(2, "u32")
             values.planned[index] = place.scalar(0, "u32") - 1, (high << 32) | low
 
-    def _delegate(self, index: int, entry: Table, resized: Callable[[Tensor], Tensor] | None) -> Delegate:
+    def _delegate(self, index: int, entry: FlatTable, resized: Callable[[Tensor], Tensor] | None) -> Delegate:
         backend = entry.text(0, "a backend's name") or ""
         where = entry.table(1, "a delegate's data")
         if where is None:
@@ -304,7 +304,7 @@ class _Reading:
         self,
         chain: int,
         number: int,
-        entry: Table,
+        entry: FlatTable,
         *,
         values: _Values,
         operators: list[str],
@@ -353,7 +353,7 @@ class _Reading:
             raise self.buffer.damaged("a pooling has an impossible window", at)
         return math.prod(sides) if len(sides) == 2 else sides[0] ** 2
 
-    def _pick(self, pool: Sequence[Item], call: Table, what: str) -> Item:
+    def _pick(self, pool: Sequence[Item], call: FlatTable, what: str) -> Item:
         number = call.scalar(0, "i32")
         if not 0 <= number < len(pool):
             raise self.buffer.damaged(f"an instruction calls {what} that does not exist", call.at)

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Literal, NamedTuple
 
-from model_profiling.core.flatbuffer import FlatBuffer, Table
+from model_profiling.core.flatbuffer import FlatBuffer, FlatTable
 
 INSERTED_HANDLE = 65535
 """The debug handle of nodes that lowering inserted; they are not in the model."""
@@ -295,7 +295,9 @@ _MOST_DIMENSIONS = 16
 _MOST_ELEMENTS = 1 << 48
 
 
-def tensor(buffer: FlatBuffer, entry: Table, field: int, kind: str, dtype: str, *, constant: bool) -> Tensor:
+def tensor(
+    buffer: FlatBuffer, entry: FlatTable, field: int, kind: str, dtype: str, *, constant: bool
+) -> Tensor:
     """A tensor whose sizes are the vector in `field` of `entry`."""
     shape = entry.ints(field, kind, "a tensor's shape")
     if len(shape) > _MOST_DIMENSIONS:

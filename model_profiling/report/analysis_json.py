@@ -11,21 +11,19 @@ from model_profiling.analysis.operators import Operator
 from model_profiling.analysis.pairing import Pairing
 from model_profiling.analysis.run import RunAnalysis, pair_answer
 from model_profiling.analysis.sampling import InsideOperator, InsideSeries
-from model_profiling.analysis.series import SeriesAnalysis
+from model_profiling.analysis.series import FRAMEWORK, UNATTRIBUTED, SeriesAnalysis
 from model_profiling.analysis.series_views import module_tree
-from model_profiling.analysis.summary import DumpAnalysis
 from model_profiling.config.remarks import warning_lines
 from model_profiling.config.series import Pair
 from model_profiling.core.records import record_json
 from model_profiling.facts import row_json
-from model_profiling.facts.operators import OperatorRow, json_facts
+from model_profiling.facts.operators import json_facts
 from model_profiling.facts.runs import CATEGORY_CHANGE_FACTS, OPERATOR_CHANGE_FACTS, Change
 from model_profiling.program.category import Category
 from model_profiling.report.breakdown import explain_overheads
-from model_profiling.report.csv_files import CsvFiles
-from model_profiling.report.data import ReportData, report_data
+from model_profiling.report.csv_files import CsvFiles, operator_rows
+from model_profiling.report.data import ReportData
 from model_profiling.report.headroom import outlook_facts
-from model_profiling.report.tables import operator_rows
 from model_profiling.report.verdict import answers
 
 
@@ -116,13 +114,11 @@ def _sampled_operator(each: InsideOperator) -> dict[str, object]:
     }
 
 
-_SHOWN_OPERATORS = 20
-
-
-def analysis_summary(analysis: RunAnalysis, written: Sequence[CsvFiles]) -> dict[str, object]:
-    """`written` are the CSV files of each dump. Paths inside the run directory are relative to it."""
+def analysis_summary(
+    data: ReportData, analysis: RunAnalysis, written: Sequence[CsvFiles]
+) -> dict[str, object]:
+    """`written` are the CSV files of each series. Paths inside the run directory are relative to it."""
     home = analysis.run.path
-    data = report_data(analysis.run, analysis)
     remarks = dict.fromkeys((*data.remarks, *analysis.warnings))
     return {
         "schema_version": 1,
@@ -130,13 +126,17 @@ def analysis_summary(analysis: RunAnalysis, written: Sequence[CsvFiles]) -> dict
         "model": analysis.model,
         "etrecord": analysis.etrecord,
         "times": analysis.run.times.value,
-        "etdump_count": len(analysis.dumps),
+        "etdump_count": len(analysis.series),
         "category_totals_ms": {
-            category.value: sum(dump.breakdown.categories_ms[category] for dump in analysis.dumps)
+            category.value: sum(
+                series.spent(series.breakdown.categories[category]).ms for series in analysis.series
+            )
             for category in Category
         },
-        "kernel_hints": _kernel_hints(analysis.dumps),
-        "per_etdump": [_dump(*found, home) for found in zip(analysis.dumps, written, strict=True)],
+        "kernel_hints": _kernel_hints(analysis.series),
+        "per_etdump": [
+            _dump(series, paths, home) for series, paths in zip(analysis.series, written, strict=True)
+        ],
         "series": [_series(series, data) for series in analysis.series],
         "pairs": [_pair(pair, analysis) for pair in analysis.run.pairs],
         **answers(data).facts(),
@@ -149,48 +149,22 @@ def analysis_summary(analysis: RunAnalysis, written: Sequence[CsvFiles]) -> dict
     }
 
 
-def _dump(dump: DumpAnalysis, paths: CsvFiles, home: Path) -> dict[str, object]:
-    breakdown, latency = dump.breakdown, dump.latency
-    longest = sorted(dump.operators, key=lambda operator: -operator.times.median_ns)
+def _dump(series: SeriesAnalysis, paths: CsvFiles, home: Path) -> dict[str, object]:
+    """The first dump of a series, with the figures of all its launches."""
+    breakdown = series.breakdown
+    parts = {name: series.spent(part).ms for name, part in series.parts.items()}
     return {
-        "etdump": _inside(dump.path, home),
-        **asdict(dump.series),
-        "sme2": dump.dump.sme2,
-        "times": dump.times.value,
-        "operator_times": dump.clock,
-        "categories_ms": {category.value: ms for category, ms in breakdown.categories_ms.items()},
-        "framework_overhead_ms": breakdown.mean_ms(breakdown.framework),
-        "tracing_ms": breakdown.mean_ms(breakdown.tracing),
-        "delegate_overhead_ms": breakdown.mean_ms(breakdown.delegate_overhead),
-        "unattributed_ms": breakdown.mean_ms(breakdown.unattributed),
-        "e2e_ms": dump.e2e_ms,
-        "totals_ns": {
-            **{category.value: int(part.sum()) for category, part in breakdown.categories.items()},
-            "framework_overhead": int(breakdown.framework.sum()),
-            "tracing": int(breakdown.tracing.sum()),
-            "delegate_overhead": int(breakdown.delegate_overhead.sum()),
-            "unattributed": int(breakdown.unattributed.sum()),
-            "e2e": int(breakdown.e2e.sum()),
-        },
-        "e2e_median_ms": latency.median,
-        "e2e_p10_ms": latency.p10,
-        "e2e_p90_ms": latency.p90,
-        "e2e_p99_ms": latency.p99,
-        "e2e_min_ms": latency.minimum,
-        "e2e_max_ms": latency.maximum,
-        "e2e_cv": latency.cv,
-        "runs": dump.runs,
-        "rows": dump.attribution.event_count,
-        "structures": len(dump.attribution.groups),
-        "delegate_calls": dump.delegate_calls,
-        "operator_calls": dump.operator_calls,
-        "operator_count": len(dump.operators),
-        "inserted_by_lowering": sum(operator.origin == "lowering" for operator in dump.operators),
-        "unknown_operators": list(dump.unknown_names),
-        "kernel_families": _kernel_hints([dump]),
-        "top_operators": [_operator(dump, operator) for operator in longest[:_SHOWN_OPERATORS]],
-        "warnings": [remark.said for remark in dump.warnings],
-        **{f"csv_{name}": _inside(path, home) for name, path in paths._asdict().items()},
+        "etdump": _inside(series.first.path, home),
+        **asdict(series.series),
+        "categories_ms": {category.value: parts[category.value] for category in breakdown.categories},
+        "framework_overhead_ms": parts[FRAMEWORK],
+        "delegate_overhead_ms": series.spent(breakdown.delegate_overhead).ms,
+        "unattributed_ms": parts[UNATTRIBUTED],
+        "e2e_ms": series.e2e_ms,
+        "runs": series.runs,
+        "rows": series.first.attribution.event_count,
+        "csv_timeline": _inside(paths.timeline, home),
+        "csv_stats": _inside(paths.stats, home),
     }
 
 
@@ -210,7 +184,6 @@ def _series(series: SeriesAnalysis, data: ReportData) -> dict[str, object]:
         "tracer_cost": series.tracer_cost,
         "tracing_distorts": series.distorted,
         "about_overheads": list(explain_overheads(series)) if series.times.are_shown else [],
-        "e2e_median_ms": series.latency.median,
         "e2e_ms": series.e2e_ms,
         "ms": {name: found.ms for name, found in spent.items()},
         "share": {name: found.share for name, found in spent.items()},
@@ -219,18 +192,11 @@ def _series(series: SeriesAnalysis, data: ReportData) -> dict[str, object]:
     }
 
 
-def _kernel_hints(dumps: Sequence[DumpAnalysis]) -> dict[str, int]:
-    """Count matrix operators by kernel family in one run of each dump. The family names the path, packed
+def _kernel_hints(series: Sequence[SeriesAnalysis]) -> dict[str, int]:
+    """Count matrix operators by kernel family in one run of each series. The family names the path, packed
     (KleidiAI) or XNNPACK's own; only a trace shows which kernel ran."""
-    names = [operator.name for dump in dumps for operator in dump.operators]
+    names = [operator.name for found in series for operator in found.operators]
     return {use.kernel.name: use.calls or 0 for use in operator_kernels(names)}
-
-
-def _operator(dump: DumpAnalysis, operator: Operator) -> dict[str, object]:
-    share = dump.share_of(operator)
-    facts = json_facts(OperatorRow(operator, operator.typical_ms, share))
-    facts.pop("sme2")  # known of a series, not of one dump
-    return {**facts, "mean_ms": operator.mean_ms, "share_pct": 100 * share}
 
 
 def _pair(pair: Pair, analysis: RunAnalysis) -> dict[str, object]:

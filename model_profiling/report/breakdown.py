@@ -10,7 +10,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
 
-from model_profiling.analysis.causes.context import is_cut, short_operators
+from model_profiling.analysis.causes.case import is_cut, short_operators
 from model_profiling.analysis.operators import Operator
 from model_profiling.analysis.pairing import CategoryPair, Pairing
 from model_profiling.analysis.series import FRAMEWORK, UNATTRIBUTED, SeriesAnalysis, Spent

@@ -295,7 +295,7 @@ def _over_all(comparison: ComparisonFacts) -> str:
     }
     if not any(sides.values()) and comparison.not_comparable:
         return _largest(comparison)
-    of = f"of {plural(len(rows), 'case')}"
+    of = f"of {plural(len(rows), 'comparison')}"
     changes = [f"{word} in {len(some)} {of} ({_most_changed(some)})" for word, some in sides.items() if some]
     about = about_arm(comparison)
     if not changes:

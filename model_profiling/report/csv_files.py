@@ -1,8 +1,8 @@
-"""The CSV files of a dump: its events as timelines, and the statistics of its operators."""
+"""The CSV files of a series: events of its first dump, and its operators' figures over all launches."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import NamedTuple
@@ -12,12 +12,13 @@ from numpy.typing import NDArray
 
 from model_profiling.analysis.attribution import CALLS, EXECUTE, OutsideEvents, RunGroup, Share
 from model_profiling.analysis.operators import EXACT_CALL, Operator
+from model_profiling.analysis.series import SeriesAnalysis
 from model_profiling.analysis.summary import DumpAnalysis
 from model_profiling.config import names
 from model_profiling.core import files
 from model_profiling.core.flatbuffer import Int64
 from model_profiling.core.records import csv_line, csv_text
-from model_profiling.facts import Value
+from model_profiling.facts import row_cells
 from model_profiling.facts.operators import OPERATOR_FACTS, OperatorRow
 from model_profiling.program.category import operator_type
 
@@ -114,15 +115,14 @@ def csv_bytes(header: Sequence[str], columns: Sequence[Column]) -> Iterator[byte
 TIMELINE_COLUMNS = (
     "model_id", "name", "type", "delegate_backend", "start_us", "end_us", "duration_ms", "pct_total",
     "node_id", "run_index", "block",
-    "self_ms", "level", "call", "position", "category", "kind", "pct_of_e2e",
+    "self_ms", "level", "call", "position", "category", "kind",
 )  # fmt: skip
 _CONTRACT = ("model_id", "name", "type", "delegate_backend", "count", "total_ms", "avg_ms", "pct_total")
-_OF_A_SERIES = ("ms", "share", "sme2")
-FACTS = tuple(fact for fact in OPERATOR_FACTS if fact.name not in (*_CONTRACT, *_OF_A_SERIES))
-STATS_COLUMNS = (*_CONTRACT, "times", "all_runs_ms", "pct_of_e2e", *(fact.name for fact in FACTS))
-TEXT_COLUMNS = frozenset(
-    ("model_id", "name", "type", "delegate_backend", "times", "block", "level", "category", "kind")
-) | {fact.name for fact in FACTS if fact.column_kind in ("text", "flag")}
+_FACTS = tuple(fact for fact in OPERATOR_FACTS if fact.name not in _CONTRACT)
+STATS_COLUMNS = (*_CONTRACT, "times", *(fact.name for fact in _FACTS))
+TEXT_COLUMNS = frozenset(("model_id", "name", "type", "delegate_backend", "times", "block", "level")) | {
+    fact.name for fact in _FACTS if fact.column_kind in ("text", "flag")
+}
 """In timelines and statistics; all other columns there are numbers."""
 
 
@@ -133,38 +133,49 @@ class CsvFiles(NamedTuple):
 
 
 def csv_paths(folder: Path, stem: str) -> CsvFiles:
-    endings = (names.TIMELINE_CSV, names.RUN0_TIMELINE_CSV, names.STATS_CSV)
+    endings = names.TIMELINE_CSV, names.RUN0_TIMELINE_CSV, names.STATS_CSV
     return CsvFiles(*(folder / f"{stem}{ending}" for ending in endings))
 
 
-def write_csv_files(dump: DumpAnalysis, folder: Path | None = None, model_id: str | None = None) -> CsvFiles:
-    """Write every CSV file of `dump`, beside it unless `folder` is given."""
+def write_csv_files(series: SeriesAnalysis, sme2: Mapping[int, str], folder: Path | None = None) -> CsvFiles:
+    """Write the CSV files of `series`, beside its first dump unless `folder` is given."""
+    dump = series.first
     paths = csv_paths(folder or dump.path.parent, dump.stem)
-    name = model_id or dump.stem
-    write_timeline(paths.timeline, dump, name)
-    write_timeline(paths.run0_timeline, dump, name, run=0)
-    write_stats(paths.stats, dump, name)
+    write_timeline(paths.timeline, dump, dump.stem)
+    write_timeline(paths.run0_timeline, dump, dump.stem, run=0)
+    write_stats(paths.stats, series, dump.stem, sme2)
     return paths
 
 
-def write_stats(path: Path, dump: DumpAnalysis, model_id: str) -> None:
-    """Write one row per operator. The first eight columns mean the same as in other kits: `count` and
-    `total_ms` are per inference, `pct_total` is the share of the summed durations of all events. `times` says
-    what times mean, here and in the timelines beside it."""
-    loading = dump.attribution.outside
-    durations = sum(int(group.duration_ns.sum()) for group in dump.attribution.groups)
-    together = durations / dump.runs + int(loading.duration_ns[_loading(loading)].sum())
-    rows = (_stats(dump, operator, model_id, together) for operator in dump.operators)
-    write_rows(path, STATS_COLUMNS, rows)
+def operator_rows(series: SeriesAnalysis, sme2: Mapping[int, str] | None = None) -> Iterator[OperatorRow]:
+    """The one record of each operator's figures, which every output repeats."""
+    for place, operator in enumerate(series.operators):
+        on_sme2 = sme2[place] if sme2 else ""
+        yield OperatorRow(operator, operator.typical_ms, series.spent_by([operator]).share, on_sme2)
+
+
+def write_stats(
+    path: Path, series: SeriesAnalysis, model_id: str, sme2: Mapping[int, str] | None = None
+) -> None:
+    """Write one row per operator, over all launches. The first eight columns have the names of other kits:
+    `count`, `total_ms` and `avg_ms` are per inference, `pct_total` is the share of end-to-end time. `times`
+    says what times mean, here and in the timelines beside it."""
+    lines = (
+        (
+            model_id, row.operator.name, row.operator.type, row.operator.backend, 1, row.ms, row.ms,
+            100 * row.share, series.times.value, *row_cells(_FACTS, row),
+        )
+        for row in operator_rows(series, sme2)
+    )  # fmt: skip
+    write_rows(path, STATS_COLUMNS, lines)
 
 
 def write_timeline(path: Path, dump: DumpAnalysis, model_id: str, run: int | None = None) -> None:
     """Write every event of all runs, or of one.
 
     Loading comes first, as run 0 with level `outside`; warm-up and unfinished runs are left out. The
-    `self_ms` of a run's other rows add up to its `Method::execute`; `pct_of_e2e` is the share of that
-    duration. The first eleven columns mean the same as in other kits: `pct_total` is the share of the summed
-    durations of all rows of the run, although rows contain each other.
+    `self_ms` of a run's other rows add up to its `Method::execute`; `pct_total` is the share of that
+    duration, and rows contain each other.
     """
     columns = _timeline_columns(dump, model_id, run)
     with files.replacing(path) as part, part.open("wb") as stream:
@@ -200,14 +211,12 @@ def _timeline_columns(dump: DumpAnalysis, model_id: str, run: int | None) -> lis
         order = np.lexsort((np.arange(len(rows.run)), rows.run, rows.e2e >= 0))
         rows = _Rows(*(getattr(rows, name)[order] for name in _Rows.__slots__))
     outside = rows.e2e < 0
-    _, of_run = np.unique(rows.run, return_inverse=True)
-    together = np.bincount(of_run, weights=rows.duration)[of_run]
     return [
         TextColumn(rows.head, tuple(heads)),
         NumberColumn(rows.start, 3),
         NumberColumn(rows.start + rows.duration, 3),
         NumberColumn(rows.duration, 6),
-        _percent(rows.duration, together),
+        _percent(rows.duration, rows.e2e),
         NumberColumn(rows.node),
         NumberColumn(rows.run),
         TextColumn(
@@ -215,11 +224,10 @@ def _timeline_columns(dump: DumpAnalysis, model_id: str, run: int | None) -> lis
         ),
         NumberColumn(rows.own, 6, empty=outside),
         TextColumn(rows.tail, tuple(tails)),
-        _percent(rows.duration, rows.e2e),
     ]
 
 
-def _percent(part: Int64, whole: Int64 | NDArray[np.float64]) -> NumberColumn:
+def _percent(part: Int64, whole: Int64) -> NumberColumn:
     """Return percentages with four decimals; empty where `whole` is not positive."""
     none = whole <= 0
     # A damaged dump may contain a duration too large for an int64.
@@ -303,34 +311,5 @@ def _index(number: int) -> object:
     return number if number >= 0 else ""
 
 
-def _stats(dump: DumpAnalysis, operator: Operator, model_id: str, together: float) -> tuple[object, ...]:
-    times, share = operator.times, dump.share_of(operator)
-    each = times.total_ns / dump.runs
-    return (
-        model_id, operator.name, operator.type, operator.backend, 1, _ms(each), _ms(times.mean_ns),
-        _number(100 * each / together if together else None), dump.times.value, _ms(times.total_ns),
-        _number(100 * share), *fact_cells(dump, operator),
-    )  # fmt: skip
-
-
-def fact_cells(dump: DumpAnalysis, operator: Operator) -> list[object]:
-    row = OperatorRow(operator, operator.typical_ms, dump.share_of(operator))
-    return [_field(fact.name, fact.cell(row)) for fact in FACTS]
-
-
-def _field(name: str, value: Value) -> object:
-    if isinstance(value, float):
-        return f"{value:.6f}" if name.endswith("_ms") else _number(value)
-    return "" if value is None else value
-
-
 def write_rows(path: Path, header: Sequence[str], rows: Iterable[Sequence[object]]) -> None:
     files.write_text(path, csv_text((header, *rows)))
-
-
-def _ms(nanoseconds: float) -> str:
-    return f"{nanoseconds / 1e6:.6f}"
-
-
-def _number(value: float | None) -> str:
-    return "" if value is None else f"{value:.6g}"

@@ -387,7 +387,7 @@ def _of_dumps(experiment: ExperimentReport) -> Iterator[Diagnostic]:
                 "not of the same runs"
             )
             yield Diagnostic(experiment.series, "unlike", seen)
-    yield from dumps.first.warnings
+    yield from dumps.warnings
 
 
 def _gaps(data: ReportData) -> Iterator[Diagnostic]:

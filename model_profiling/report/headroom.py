@@ -7,7 +7,7 @@ from collections import Counter
 from collections.abc import Collection, Iterator
 from dataclasses import asdict
 
-from model_profiling.analysis.coverage import Coverage, MissingOperator
+from model_profiling.analysis.coverage import Coverage, Sme2Row
 from model_profiling.analysis.headroom import Outlook, Part, Projection
 from model_profiling.config.series import Series
 from model_profiling.core.formatting import MISSING, capitalized, milliseconds, percent, plural, span
@@ -132,7 +132,7 @@ def _missing(coverage: Coverage) -> Iterator[doc.Block]:
     yield doc.Folded(f"The operators ({largest} with its share)", (table, *more))
 
 
-_MISSING: tuple[doc.Column[MissingOperator], ...] = (
+_MISSING: tuple[doc.Column[Sme2Row], ...] = (
     doc.Column("layer", lambda found: found.operator.module_path or MISSING),
     doc.Column("operator", lambda found: doc.Code(found.operator.name)),
     doc.Column("precision", lambda found: found.operator.precision or MISSING),
@@ -213,7 +213,7 @@ def _coverage(found: Coverage) -> Json:
     }
 
 
-def _missing_operator(found: MissingOperator) -> Json:
+def _missing_operator(found: Sme2Row) -> Json:
     operator = found.operator
     return {
         "name": operator.name,

@@ -19,9 +19,10 @@ from model_profiling.core.formatting import plural
 from model_profiling.core.hints import needed
 from model_profiling.facts import Column, ColumnKind, Fact, Known, Value, choose_facts, row_cells
 from model_profiling.facts import runs as run_facts
-from model_profiling.facts.operators import OPERATOR_FACTS, OperatorRow, cells
+from model_profiling.facts.operators import OPERATOR_FACTS, cells
 from model_profiling.facts.runs import MeasuredSeries
-from model_profiling.report.data import report_data
+from model_profiling.report.csv_files import operator_rows
+from model_profiling.report.data import ReportData, report_data
 from model_profiling.runs.metrics import PairSpeedup
 
 if TYPE_CHECKING:
@@ -125,18 +126,11 @@ def _categories(series: SeriesAnalysis) -> Iterator[run_facts.CategoryRow]:
         )
 
 
-def operator_rows(series: SeriesAnalysis, sme2: Mapping[int, str] | None = None) -> Iterator[OperatorRow]:
-    for place, operator in enumerate(series.operators):
-        on_sme2 = sme2[place] if sme2 else ""
-        yield OperatorRow(operator, operator.typical_ms, series.spent_by([operator]).share, on_sme2)
-
-
-def operator_table(series: Iterable[SeriesAnalysis]) -> Records:
+def operator_table(data: ReportData, series: Iterable[SeriesAnalysis]) -> Records:
     rows = (
-        (*row_cells(run_facts.TRACED_FACTS, found), *cells(row, timed=timed))
+        (*row_cells(run_facts.TRACED_FACTS, found), *cells(row, timed=found.times.are_shown))
         for found in series
-        for timed in (found.times.are_shown,)
-        for row in operator_rows(found)
+        for row in operator_rows(found, data.sme2_of(found))
     )
     return Records(_kinds((*run_facts.TRACED_FACTS, *OPERATOR_FACTS)), tuple(rows))
 
@@ -182,9 +176,9 @@ class AnalysedRun(RunAnalysis):
 
     @property
     def operators(self) -> Records:
-        """Every operator: `ms`, which adds up to its category, `share`, spread, shapes, cost, module, source
-        line, as in `analysis_summary.json`."""
-        return operator_table(self.series)
+        """Every operator: `ms`, which adds up to its category, and the other facts of `_exec_ops_stats.csv`:
+        spread, shapes, cost, module, source line, and whether SME2 runs it."""
+        return operator_table(report_data(self.run, self), self.series)
 
     @property
     def latencies(self) -> Records:

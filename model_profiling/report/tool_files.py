@@ -20,12 +20,13 @@ from model_profiling.analysis.kernels import (
 from model_profiling.analysis.operators import Operator
 from model_profiling.analysis.pairing import CategoryPair, OperatorPair, Pairing
 from model_profiling.analysis.series import SeriesAnalysis
-from model_profiling.analysis.summary import DumpAnalysis
 from model_profiling.config.series import Series
 from model_profiling.core.formatting import MISSING, percent, plural
+from model_profiling.facts import row_cells
+from model_profiling.facts.operators import OPERATOR_FACTS
 from model_profiling.program.category import Category
 from model_profiling.report.breakdown import break_down, series_table
-from model_profiling.report.csv_files import FACTS, fact_cells, write_rows
+from model_profiling.report.csv_files import operator_rows, write_rows
 from model_profiling.report.document import Block, Code, Heading, Paragraph, make_list, make_table
 
 # The CSV files of `analyze_etdump_csv.py`.
@@ -38,20 +39,22 @@ LATENCY_COLUMNS = ("model_name", "num_runs", "total_ms", "avg_ms", "min_ms", "ma
 _MOST_OTHERS = 2
 
 
-def write_bottlenecks(dump: DumpAnalysis, folder: Path, stem: str) -> list[Path]:
-    """Write categories, operators, the longest operators of category Other, and end-to-end times."""
-    operators = sorted(dump.operators, key=lambda operator: -operator.times.total_ns)
-    own = [place for place, fact in enumerate(FACTS) if fact.name not in OPERATOR_COLUMNS]
-    rows = [_operator(dump, operator) for operator in operators]
-    facts = [fact_cells(dump, operator) for operator in operators]
-    others = [row for row in rows if row[1] == Category.OTHER.value][:_MOST_OTHERS]
-    latency = dump.latency
+def write_bottlenecks(series: SeriesAnalysis, folder: Path, stem: str) -> list[Path]:
+    """Write categories, operators, the longest operators of category Other, and end-to-end times, all of one
+    dump and over all its runs."""
+    longest = sorted(operator_rows(series), key=lambda row: -row.ms)
+    rows = [_operator(series, row.operator) for row in longest]
+    more = [fact for fact in OPERATOR_FACTS if fact.name not in OPERATOR_COLUMNS]
+    others = [
+        line for line, row in zip(rows, longest, strict=True) if row.operator.category is Category.OTHER
+    ][:_MOST_OTHERS]  # fmt: skip
+    latency = series.latency
     e2e = (latency.mean * latency.count, latency.mean, latency.minimum, latency.maximum)
     tables: dict[str, tuple[Sequence[str], Sequence[Sequence[object]]]] = {
-        "category_summary": (CATEGORY_COLUMNS, _categories(dump)),
+        "category_summary": (CATEGORY_COLUMNS, _categories(series)),
         "operator_details": (
-            (*OPERATOR_COLUMNS, *(FACTS[place].name for place in own)),
-            [(*row, *(cells[place] for place in own)) for row, cells in zip(rows, facts, strict=True)],
+            (*OPERATOR_COLUMNS, *(fact.name for fact in more)),
+            [(*line, *row_cells(more, row)) for line, row in zip(rows, longest, strict=True)],
         ),
         "e2e_latency": (LATENCY_COLUMNS, [(stem, latency.count, *(f"{ms:.6g}" for ms in e2e))]),
         **({"other_top_ops": (OPERATOR_COLUMNS, others)} if others else {}),
@@ -91,24 +94,25 @@ def write_comparison(pairing: Pairing, folder: Path, stem: str, names: tuple[str
     return paths
 
 
-def _categories(dump: DumpAnalysis) -> list[tuple[object, ...]]:
-    breakdown = dump.breakdown
+def _categories(series: SeriesAnalysis) -> list[tuple[object, ...]]:
+    categories = series.breakdown.categories
     rows: list[tuple[object, ...]] = []
-    for category, part in sorted(breakdown.categories.items(), key=lambda item: -int(item[1].sum())):
-        count = sum(operator.category is category for operator in dump.operators)
+    for category, part in sorted(categories.items(), key=lambda item: -int(item[1].sum())):
+        count = sum(operator.category is category for operator in series.operators)
         if count:
-            mean = breakdown.mean_ms(part)
-            share = f"{100 * breakdown.share(part):.6g}"
-            rows.append((category.value, _ms(mean * dump.runs), _ms(mean), share, count))
+            rows.append((category.value, *_over_all_runs(series, series.by_round(part)), count))
     return rows
 
 
-def _operator(dump: DumpAnalysis, operator: Operator) -> tuple[object, ...]:
-    total = operator.times.total_ns / 1e6
-    return (
-        operator.name, operator.category.value, _ms(total), _ms(total / dump.runs),
-        f"{100 * dump.share_of(operator):.6g}", operator.times.runs,
-    )  # fmt: skip
+def _operator(series: SeriesAnalysis, operator: Operator) -> tuple[object, ...]:
+    total = _over_all_runs(series, series.by_round([operator]))
+    return operator.name, operator.category.value, *total, operator.times.runs
+
+
+def _over_all_runs(series: SeriesAnalysis, rounds: Sequence[Sequence[float]]) -> tuple[str, str, str]:
+    """Total, mean, and percent of end-to-end time."""
+    total, whole = sum(map(sum, rounds)), sum(map(sum, series.by_round(series.breakdown.e2e)))
+    return _ms(total), _ms(total / series.runs), f"{100 * total / (whole or 1.0):.6g}"
 
 
 def _category_pair(pair: CategoryPair) -> tuple[object, ...]:
@@ -161,7 +165,7 @@ def series_blocks(series: SeriesAnalysis, most: int = 5) -> Iterator[Block]:
     if portable and series.times.are_shown:
         share = percent(series.spent_by(portable).share)
         yield Paragraph(f"portable: {len(portable)} of {plural(len(series.operators), 'operator')}, {share}")
-    if names := series.first.unknown_names:
+    if names := sorted({operator.type for operator in series.operators if not operator.known}):
         yield Paragraph(f"unknown operators, counted as Other: {', '.join(names)}")
 
 

@@ -10,6 +10,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from itertools import islice
 
+from model_profiling.analysis.causes.outside import OUTSIDE
 from model_profiling.analysis.coverage import SME2_KERNELS, NotTested
 from model_profiling.analysis.findings import Finding
 from model_profiling.analysis.pairing import Pairing
@@ -39,6 +40,7 @@ _AROUND = "time outside operators"
 _STEPS = 2
 """The most sentences of the third answer."""
 _WORTH_NAMING = 0.05
+_MUCH = 0.1
 """The share of time that a part or an operator needs to be named beside the largest."""
 
 
@@ -292,7 +294,16 @@ class _Asked:
         if not advice and on_arm and data.analysis is not None:
             others = [found for found in data.findings if found.has_cure]
             check = f"; the list of what to do has {plural(len(others), 'point')} to check" if others else ""
-            yield f"No change that was found would save 2% of the time or more{check}.", None
+            none = f"No change that was found would save 2% of the time or more{check}."
+            yield self._without_cure() or none, None
+
+    def _without_cure(self) -> str:
+        """Name what takes much time outside delegates even where no cure is known; empty if nothing does."""
+        for found in self.data.findings:
+            share = found.found_in.spent_by(found.operators).share if found.id == OUTSIDE else 0.0
+            if share > _MUCH:
+                return f"{found.title}: {percent(share)} of the time."
+        return ""
 
     def _nothing_next(self) -> str:
         """Return the advice if times do not show what is worth doing and no question is open."""

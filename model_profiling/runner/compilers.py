@@ -119,7 +119,7 @@ def _checked(command: tuple[str, ...], wanted: Platform, origin: str, cure: str)
         raise SetupError(f"{Path(command[0]).name} does not answer as a C++ compiler", cure)
     compiler = Compiler(command, first[0], origin)
     facts = [command, compiler.identity, str(wanted), str(program), program.stat().st_mtime_ns, _PROBE]
-    home = cache_root() / "probes" / hashlib.sha256(json.dumps(facts).encode()).hexdigest()[:16]
+    home = cache_root() / "tested" / hashlib.sha256(json.dumps(facts).encode()).hexdigest()[:16]
     cached(home, lambda into: _probe(compiler, wanted, into, cure), "what a compiler built", fetch=True)
     return compiler
 

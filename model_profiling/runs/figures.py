@@ -114,13 +114,13 @@ def _stability(manifest: Manifest, journal: Journal, measured: list[Series]) -> 
     """Yield reasons to trust the latencies less: about the machine, then about each series."""
     threads = max((series.threads or 1 for series in measured), default=0)
     for warning in machine_warnings(_conditions(manifest.machine), threads=threads) if threads else ():
-        yield Diagnostic(None, warning.code, warning.seen, warning.advice)
+        yield Diagnostic(None, warning.code, warning.seen, warning.advice, warning.numbers)
     for series in measured:
         entries, rounds = journal.ended_well("untraced", series), timed(journal, series).rounds
         interrupted = _interruptions(journal, series, entries).warning
         few = latency_warnings(rounds, in_turns=_in_turns(entries))
         for warning in (*([interrupted] if interrupted else []), *few):
-            yield Diagnostic(series, warning.code, warning.seen, warning.advice)
+            yield Diagnostic(series, warning.code, warning.seen, warning.advice, warning.numbers)
 
 
 def _interruptions(journal: Journal, series: Series, entries: Sequence[Entry]) -> Interruptions:

@@ -83,12 +83,12 @@ class EarlierFiles:
     def stated(self, folder: Path, stem: str) -> list[object]:
         """Return what the analysis in `folder` calls the times of the dumps with this stem."""
         if folder not in self._stated:
-            listed = _object(folder / names.ANALYSIS).get("per_etdump")
+            analysis = _object(folder / names.ANALYSIS)
+            dumps, series = (_objects(analysis.get(key)) for key in ("per_etdump", "series"))
             by_stem = self._stated.setdefault(folder, {})
-            for entry in listed if isinstance(listed, list) else ():
-                if isinstance(entry, dict):
-                    own = names.dump_stem(Path(str(entry.get("etdump"))).name)
-                    by_stem.setdefault(own, []).append(entry.get("times"))
+            for dump, of_series in zip(dumps, series, strict=False):
+                own = names.dump_stem(Path(str(dump.get("etdump"))).name)
+                by_stem.setdefault(own, []).append(of_series.get("times"))
         return self._stated[folder].get(stem, [])
 
 
@@ -131,3 +131,7 @@ def _object(path: Path) -> dict[str, object]:
         return read_json_object(path, "")
     except ProfilingError:
         return {}
+
+
+def _objects(listed: object) -> list[dict[str, object]]:
+    return [entry for entry in listed if isinstance(entry, dict)] if isinstance(listed, list) else []

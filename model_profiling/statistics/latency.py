@@ -9,7 +9,6 @@ import numpy as np
 import numpy.typing as npt
 
 from model_profiling.core.errors import InputError
-from model_profiling.core.formatting import plural
 from model_profiling.statistics.measure import Measure
 from model_profiling.statistics.speedup import EXACT_ROUNDS, Rounds
 
@@ -107,10 +106,12 @@ class StabilityWarning:
 
     code: str
     seen: str
+    """With `{}` for each of `numbers`."""
     advice: str
+    numbers: tuple[float, ...] = ()
 
     def __str__(self) -> str:
-        return f"{self.seen}; {self.advice}"
+        return f"{self.seen.format(*self.numbers)}; {self.advice}"
 
     def as_dict(self) -> dict[str, object]:
         return asdict(self)
@@ -152,13 +153,13 @@ class Interruptions:
             return StabilityWarning("unchecked", seen, "its latencies include the time that others took")
         if self.measure == "wall time" and self.share < _BUSY:
             return None
-        seen = f"other programs took {self.share:.0%} of the CPU"
+        seen, numbers = "other programs took {}% of the CPU", (round(100 * self.share),)
         done = {
             "wall time": "the inferences that they interrupted do not count",
             "cpu time": "CPU time is shown instead of wall time",
         }
         advice = "the latency includes the time that others took; stop them, or measure with 1 thread"
-        return StabilityWarning("busy", seen, done.get(self.measure, advice))
+        return StabilityWarning("busy", seen, done.get(self.measure, advice), numbers)
 
 
 def latency_warnings(rounds: Rounds, *, in_turns: bool = False) -> Iterator[StabilityWarning]:
@@ -168,9 +169,8 @@ def latency_warnings(rounds: Rounds, *, in_turns: bool = False) -> Iterator[Stab
         yield StabilityWarning("nothing", "no latency was measured", "look at the runner's log")
         return
     if len(finished) < EXACT_ROUNDS:
-        unit = "launch" if in_turns else "round"
-        seen = f"only {plural(len(finished), unit)} {'was' if len(finished) == 1 else 'were'} measured"
-        yield StabilityWarning("rounds", seen, f"measure at least {EXACT_ROUNDS}")
+        seen = f"few {'launches' if in_turns else 'rounds'} were measured: {{}}"
+        yield StabilityWarning("rounds", seen, f"measure at least {EXACT_ROUNDS}", (len(finished),))
     if (fewest := min(map(len, finished))) < 5:
         longer = "raise the budget (--budget)" if in_turns else "set runs to 10 or more"
-        yield StabilityWarning("runs", f"a process timed only {plural(fewest, 'inference')}", longer)
+        yield StabilityWarning("runs", "a process timed few inferences: {}", longer, (fewest,))

@@ -3,22 +3,21 @@ a file that was edited, truncated or left over from another run."""
 
 from __future__ import annotations
 
+import csv
 import json
 import math
-import tempfile
 from collections.abc import Iterator
-from pathlib import Path
 
 from model_profiling.analysis.evidence import own_kernels
 from model_profiling.analysis.sampling import agreement, disagreements, sampled_entries
-from model_profiling.analysis.summary import DumpAnalysis
 from model_profiling.config import names
 from model_profiling.core.errors import FormatError, Status
 from model_profiling.core.formatting import plural
-from model_profiling.core.records import read_json_object, record_json
-from model_profiling.core.safe_read import is_there, open_regular
+from model_profiling.core.records import read_json_object, read_table, record_json
+from model_profiling.core.safe_read import is_there, read_text
 from model_profiling.report.analysis_json import analysis_summary
-from model_profiling.report.csv_files import CsvFiles, csv_paths, write_csv_files
+from model_profiling.report.csv_files import STATS_COLUMNS, csv_paths
+from model_profiling.report.data import report_data
 from model_profiling.runs.evidence import read_samples
 from model_profiling.runs.figures import latencies, output_files, robust_stats
 from model_profiling.runs.manifest import MEASURE_AGAIN
@@ -172,52 +171,41 @@ def summary_matches(checked: CheckedRun, wrong: list[str]) -> str:
         raise NoVerdict(f"{names.ANALYSIS} was written by the earlier kit; sme2prof analyze writes it again")
     if analysis is None or isinstance(analysis, FormatError):
         raise NoVerdict("there is no dump to compare it with")
-    # As JSON, where tuples are lists.
-    computed = json.loads(json.dumps(analysis_summary(analysis, [_csv(dump) for dump in analysis.dumps])))
+    paths = [csv_paths(series.first.path.parent, series.first.stem) for series in analysis.series]
+    summary = analysis_summary(report_data(analysis.run, analysis), analysis, paths)
+    computed = json.loads(json.dumps(summary))  # where tuples are lists
     # What is said of pairs comes from metrics.json, whose absence is reported by the check of files.
     for name in _SUMMARIZED if checked.promises_little or checked.run.metrics else _SUMMARIZED[:3]:
         wrong += unlike(content.get(name), computed[name], name)
-    return f"{names.ANALYSIS} agrees with {plural(len(analysis.dumps), 'dump')}"
+    return f"{names.ANALYSIS} agrees with {plural(len(checked.whole_dumps), 'dump')}"
 
 
 @question("CSV files", ANALYSE_AGAIN)
 def csv_files_match(checked: CheckedRun, wrong: list[str]) -> str:
-    """Whether each CSV file is, byte for byte, what its dump gives."""
-    there = [dump for dump in checked.whole_dumps if any(map(is_there, _csv(dump)))]
-    if there and checked.promises_little:
-        raise NoVerdict("the earlier kit may have written them; sme2prof analyze writes them again")
-    explained = any(dump.graph is not None for dump in checked.whole_dumps)
-    if there and checked.manifest is not None and not explained:
-        raise NoVerdict("the program that is needed to write them again is not here")
-    if not checked.promises_little:
-        first = (dump for dump in checked.whole_dumps if dump.dump.round == 0)
-        wrong += [
-            f"{dump.path.name} has no CSV files" for dump in first if not any(map(is_there, _csv(dump)))
-        ]
+    """Whether each series has its CSV files, with every event, and operators that add up as in the dumps."""
     count = 0
-    for dump in there:
-        with tempfile.TemporaryDirectory() as scratch:
-            fresh = write_csv_files(dump, Path(scratch))
-            for ours, theirs in zip(_csv(dump), fresh, strict=True):
-                count += 1
-                if problem := _first_difference(ours, theirs):
-                    wrong.append(problem)
+    for series in checked.series:
+        paths = csv_paths(series.first.path.parent, series.first.stem)
+        there = [path for path in paths if is_there(path)]
+        if checked.promises_little and not there:
+            continue
+        count += len(there)
+        wrong += [f"{path.name} is missing" for path in paths if path not in there]
+        if paths.stats in there:
+            columns, rows = read_table(read_text(paths.stats), paths.stats, ANALYSE_AGAIN)
+            if tuple(columns) != STATS_COLUMNS:
+                if checked.promises_little:
+                    raise NoVerdict("the earlier kit wrote them; sme2prof analyze writes them again")
+                wrong.append(f"{paths.stats.name} has other columns")
+                continue
+            stated, known = sum(float(row["total_ms"]) for row in rows), series.spent_by(series.operators).ms
+            if not math.isclose(stated, known, rel_tol=1e-6, abs_tol=1e-9):
+                wrong.append(f"{paths.stats.name} adds up to {stated:.6f} ms, but the dumps say {known:.6f}")
+        if paths.timeline in there:
+            with paths.timeline.open(newline="", encoding="utf-8") as stream:
+                events = sum(1 for _ in csv.reader(stream)) - 1
+            if events != (expected := series.first.attribution.event_count):
+                wrong.append(f"{paths.timeline.name} has {events} events, but the dump has {expected}")
     if not wrong and not count:
         raise NoVerdict("there are none")
     return f"{plural(count, 'file')} checked against the dumps"
-
-
-def _csv(dump: DumpAnalysis) -> CsvFiles:
-    return csv_paths(dump.path.parent, dump.stem)
-
-
-def _first_difference(ours: Path, theirs: Path) -> str:
-    """Where a CSV file differs from what it should be; empty if nowhere."""
-    if not is_there(ours):
-        return f"{ours.name} is missing"
-    with open_regular(ours) as stored, open_regular(theirs) as computed:
-        # A line of `ours` may be endless: read no more of it than is compared.
-        for number, line in enumerate(computed, start=1):
-            if stored.readline(len(line) + 1) != line:
-                return f"{ours.name}, line {number} differs from the dump"
-        return f"{ours.name} ends differently from the dump" if stored.read(1) else ""

@@ -6,11 +6,12 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache, cached_property
-from itertools import chain, zip_longest
+from itertools import chain
 from pathlib import Path
 
 from model_profiling.analysis import operators
 from model_profiling.analysis.run import RunAnalysis, analyse_run
+from model_profiling.analysis.series import SeriesAnalysis
 from model_profiling.analysis.summary import DumpAnalysis
 from model_profiling.config import names
 from model_profiling.config.series import Series
@@ -46,7 +47,7 @@ class CheckedRun:
     def _users_word(self) -> Times | None:
         """The `--times` with which the dumps were analysed: the check must use the same."""
         try:
-            entries = read_json_object(self.path / names.ANALYSIS, ANALYSE_AGAIN).get("per_etdump")
+            entries = read_json_object(self.path / names.ANALYSIS, ANALYSE_AGAIN).get("series")
         except ProfilingError:
             return None  # another check reports the damage
         listed = entries if isinstance(entries, list) else []
@@ -72,16 +73,19 @@ class CheckedRun:
         except FormatError as problem:
             return problem
 
+    @property
+    def series(self) -> tuple[SeriesAnalysis, ...]:
+        """The series that have readable dumps."""
+        found = self.analysis
+        return found.series if isinstance(found, RunAnalysis) else ()
+
     @cached_property
     def whole_dumps(self) -> list[DumpAnalysis]:
-        return [dump for dumps in self.dumps_of.values() for dump in dumps]
+        return [dump for series in self.series for dump in series.rounds]
 
     @cached_property
     def dumps_of(self) -> Mapping[Series, Sequence[DumpAnalysis]]:
-        """The rounds of each series that has readable dumps."""
-        if self.analysis is None or isinstance(self.analysis, FormatError):
-            return {}
-        return {series.series: series.rounds for series in self.analysis.series}
+        return {series.series: series.rounds for series in self.series}
 
 
 class NoVerdict(Exception):
@@ -289,23 +293,18 @@ def _calls(dump: DumpAnalysis) -> list[tuple[int, int, str, int]]:
 
 
 # All figures are computed from the journal, so an edited journal would falsify everything. It is checked
-# against the runner's own files, and against the start and CPU time of each turn.
-
-_MOST_CPU = 10
-"""How many times its threads' elapsed time a process may seem to have computed: systems count CPU time in
-coarse ticks, and threads may spin before and after a turn."""
+# against the runner's own files.
 
 
 @question("journal", MEASURE_AGAIN)
 def journal_agrees(checked: CheckedRun, wrong: list[str]) -> str:
-    """Whether the latencies are those in the runner's files or, without those files, at least possible."""
+    """Whether the latencies are those in the runner's files."""
     journal = checked.run.journal
     if journal is None:
         raise NoVerdict("there is none")
     entries = [entry for entry in journal.entries() if entry.state == "done" and entry.kind in TIMED]
     if not entries:
         raise NoVerdict("nothing was timed")
-    wrong += [*_uneven(entries), *chain.from_iterable(map(_impossible, entries))]
     written = [entry for entry in entries if entry.told]
     launches = cache(read_lockstep_result)
     for entry in written:
@@ -321,7 +320,7 @@ def journal_agrees(checked: CheckedRun, wrong: list[str]) -> str:
     answer = f"the latencies of {plural(len(written), 'process')} match what the runner wrote"
     if not wrong and len(written) < len(entries):
         without = plural(len(entries) - len(written), "process")
-        lacking = f"for {without} the runner's file was not kept, so only plausibility was checked"
+        lacking = f"for {without} the runner's file was not kept to check them with"
         raise NoVerdict(f"{answer}, {lacking}" if written else lacking, "optional")
     return answer
 
@@ -344,55 +343,16 @@ def _written(entry: Entry, path: Path, launch: LockstepResult | None) -> _Column
 
 
 def _unlike_column(
-    entry: Entry, told: Sequence[Sequence[int]], ours: Sequence[Sequence[int]], unit: str
+    entry: Entry, written: Sequence[Sequence[int]], ours: Sequence[Sequence[int]], unit: str
 ) -> Iterator[str]:
-    if [len(turn) for turn in told] != [len(turn) for turn in ours]:
-        theirs, here = (plural(sum(map(len, turns)), "inference") for turns in (told, ours))
-        yield f"{_place(entry)} has {here} in {names.JOURNAL}, but the runner wrote {theirs} ({entry.told})"
+    place = f"{entry.kind} round {entry.round} of {entry.series}"
+    if [len(turn) for turn in written] != [len(turn) for turn in ours]:
+        theirs, here = (plural(sum(map(len, turns)), "inference") for turns in (written, ours))
+        yield f"{place} has {here} in {names.JOURNAL}, but the runner wrote {theirs} ({entry.told})"
         return
-    flat = zip(chain.from_iterable(told), chain.from_iterable(ours), strict=True)
+    flat = zip(chain.from_iterable(written), chain.from_iterable(ours), strict=True)
     for number, (wrote, has) in enumerate(flat):
         if wrote != has:
-            where = f"{_place(entry)}, inference {number}"
-            here = f"{has} {unit} in {names.JOURNAL}"
-            yield f"{where} took {here}, but the runner wrote {wrote} {unit} ({entry.told})"
+            here = f"took {has} {unit} in {names.JOURNAL}"
+            yield f"{place}, inference {number} {here}, but the runner wrote {wrote} {unit} ({entry.told})"
             return
-
-
-def _impossible(entry: Entry) -> Iterator[str]:
-    """Turns that overlap, or that computed more than their threads can."""
-    if not entry.launch:
-        return
-    place, taken, starts = (
-        f"{names.JOURNAL}: {_place(entry)}",
-        list(map(sum, entry.turns_ns)),
-        entry.turns_started_ns,
-    )
-    if starts and len(starts) != len(taken):
-        yield f"{place} started {plural(len(starts), 'turn')} but has times of {len(taken)}"
-        return
-    for number, (begin, following, length) in enumerate(zip(starts, starts[1:], taken, strict=False)):
-        if begin + length > following:
-            later = f"the next turn began {following - begin} ns after its start"
-            yield f"{place}, turn {number} took {length} ns, but {later}"
-            return
-    if entry.use and entry.use.cpu_ns > _MOST_CPU * entry.threads * sum(taken):
-        threads = plural(entry.threads, "thread")
-        yield f"{place} took {sum(taken)} ns on {threads}, but {entry.use.cpu_ns} ns of CPU time"
-
-
-def _uneven(entries: Sequence[Entry]) -> Iterator[str]:
-    """Programs of one launch have one turn each in every cycle, all of one length."""
-    seen: dict[str, Entry] = {}
-    for entry in entries:
-        if not entry.launch:
-            continue
-        other = seen.setdefault(entry.launch, entry)
-        ours, theirs = ([len(turn) for turn in one.turns_ns] for one in (entry, other))
-        if any(one != two for one, two in zip_longest(ours, theirs)):
-            counts = f"{sum(ours)} of {entry.series} and {sum(theirs)} of {other.series}"
-            yield f"{names.JOURNAL}: {entry.kind} round {entry.round} has {counts} inferences"
-
-
-def _place(entry: Entry) -> str:
-    return f"{entry.kind} round {entry.round} of {entry.series}"

@@ -20,6 +20,7 @@ from model_profiling.core.progress import Progress
 from model_profiling.core.records import write_record
 from model_profiling.report.analysis_json import analysis_summary
 from model_profiling.report.csv_files import write_csv_files
+from model_profiling.report.data import report_data
 from model_profiling.report.tables import AnalysedRun, analysed
 from model_profiling.report.text import render_markdown
 from model_profiling.report.tool_files import KernelSection, evidence_of_file, kernel_document
@@ -69,22 +70,23 @@ def open_source(source: StrPath | Sequence[StrPath], times: Times | None = None)
 
 
 def write_analysis(analysis: RunAnalysis, out: StrPath | None = None) -> tuple[Path, ...]:
-    """Write the CSV files of every dump and `analysis_summary.json`; returns every file written.
+    """Write the CSV files of every series and `analysis_summary.json`; returns every file written.
 
-    Files go beside each dump and the summary into the run directory, or all into the folder `out`.
+    Files go beside the first dump of each and the summary into the run directory, or all into `out`.
     """
     out = None if out is None else as_path(out)
     home = analysis.run.path
-    stems = Counter(dump.stem for dump in analysis.dumps)
+    data = report_data(analysis.run, analysis)
+    stems = Counter(series.first.stem for series in analysis.series)
     written = []
-    for dump in analysis.dumps:
-        folder = out
+    for series in analysis.series:
+        folder, dump = out, series.first
         if out is not None and stems[dump.stem] > 1:
             # Dumps with the same name lie in different folders, so their files do too.
             folder = out / dump.path.parent.resolve().relative_to(home.resolve())
-        written.append(write_csv_files(dump, folder))
+        written.append(write_csv_files(series, data.sme2_of(series), folder))
     summary = (out or home) / names.ANALYSIS
-    files.write_json(summary, analysis_summary(analysis, written))
+    files.write_json(summary, analysis_summary(data, analysis, written))
     return (*itertools.chain(*written), summary)
 
 

@@ -13,7 +13,7 @@ from typing import Any
 
 from model_profiling.analysis.evidence import SeriesEvidence, proving
 from model_profiling.analysis.kernels import kernel_named
-from model_profiling.analysis.operators import Operator, OperatorTimes
+from model_profiling.analysis.operators import Operator
 from model_profiling.analysis.sources import OperatorSource
 from model_profiling.analysis.structure import Aspect
 from model_profiling.config import names
@@ -324,7 +324,6 @@ def _operator(row: Row) -> Operator:
             flops=row["flops"],
             place=SourceRef(module_path=row["module_path"], module_class=""),
         ),
-        times=OperatorTimes(0, 0, 0.0, 0.0, 0.0, 0.0, 0.0, 0, 0, 0.0, 0.0),
     )
 
 

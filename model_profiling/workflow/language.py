@@ -11,7 +11,6 @@ from pathlib import Path
 
 import numpy as np
 
-from model_profiling.analysis.advice import compares_sme2
 from model_profiling.analysis.causes.language import layers_in, smaller_weights
 from model_profiling.analysis.matching import rows_of
 from model_profiling.analysis.operators import Operator
@@ -345,7 +344,7 @@ def _layers(series: SeriesAnalysis) -> Iterator[tuple[str, LayerTime]]:
 
 def _one_row(pairings: Sequence[Pairing]) -> OneRow | None:
     """The products of a single row in the first pair that switches SME2 and nothing else."""
-    for pairing in filter(compares_sme2, pairings):
+    for pairing in (pair for pair in pairings if pair.compares_sme2):
         matrix = (pair for pair in pairing.operators if pair.category in MATRIX and pair.candidate)
         rows = [pair for pair in matrix if pair.ratio is not None and rows_of(pair.main) == 1]
         verdicts = Counter(pair.speedup.verdict for pair in rows if pair.speedup)

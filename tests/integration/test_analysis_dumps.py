@@ -12,7 +12,8 @@ import pytest
 from recorded_dumps import record
 
 from model_profiling.analysis.attribution import Share
-from model_profiling.analysis.pairing import pair_dumps
+from model_profiling.analysis.pairing import pair_series
+from model_profiling.analysis.series import series_of
 from model_profiling.config import names
 from model_profiling.core import process
 from model_profiling.etdump import read_etdump
@@ -59,7 +60,7 @@ def test_every_nanosecond_of_every_run_is_accounted_for(case, dump_of) -> None:
     table = read_etdump(dump)
     executes = table.duration_ns[table.name == table.name_index("Method::execute")]
     for model in (pte, None):
-        analysis = analyse(dump, model=model).dumps[0]
+        analysis = analyse(dump, model=model).series[0].first
         breakdown = analysis.breakdown
         assert analysis.runs == case[3]
         assert np.array_equal(breakdown.e2e, executes)
@@ -67,17 +68,16 @@ def test_every_nanosecond_of_every_run_is_accounted_for(case, dump_of) -> None:
         assert np.array_equal(parts, breakdown.e2e)
         assert (breakdown.delegate_overhead <= breakdown.unattributed).all()
         assert analysis.attribution.event_count == len(table)
-        assert sum(operator.times.total_ns for operator in analysis.operators) == sum(
-            int(part.sum()) for part in breakdown.categories.values()
-        )
-        assert analysis.unknown_names == ()
+        series = series_of([analysis])
+        assert series.operator_ns.sum() == sum(int(part.sum()) for part in breakdown.categories.values())
+        assert all(operator.known for operator in analysis.operators)
         assert analysis.warnings == ()
 
 
 @pytest.mark.parametrize("dtype", ["fp32", "fp16", "int8"])
 def test_all_delegate_time_of_mobilenet_leads_back_to_the_model_or_to_lowering(dtype, dump_of) -> None:
     dump, pte = dump_of("mobilenet_v3_small@hardsigmoid=1", dtype, "xnnpack", 20)
-    analysis = analyse(dump, model=pte).dumps[0]
+    analysis = analyse(dump, model=pte).series[0].first
     delegated = [operator for operator in analysis.operators if operator.delegated]
     lost = [
         operator.name
@@ -96,7 +96,7 @@ def test_operators_carry_shape_cost_rate_and_source_line(dump_of) -> None:
     dump, pte = dump_of("toy_cnn", "fp32", "xnnpack", 5)
     first = next(
         operator
-        for operator in analyse(dump, model=pte).dumps[0].operators
+        for operator in analyse(dump, model=pte).series[0].first.operators
         if operator.category is Category.CONV
     )
     assert first.source.output_shape == (1, 112, 112, 32) and first.source.dtype == "fp32"
@@ -119,10 +119,10 @@ def test_a_layer_without_a_line_of_the_model_is_named_and_never_a_file_of_torch(
 ) -> None:
     dump, pte = dump_of(f"{UNSEEN}:layers", dtype, "xnnpack", 5)
     analysis = analyse(dump, model=pte)
-    assert {operator.source.place.file for operator in analysis.dumps[0].operators} == {""}
+    assert {operator.source.place.file for operator in analysis.series[0].operators} == {""}
     (changes,) = (found for found in analysis.findings if found.id == "layout-changes")
     assert f'between {before} and Conv2d "0"' in {concern.where for concern in changes.concerns}
-    convolutions = [each for each in analysis.dumps[0].operators if each.category is Category.CONV]
+    convolutions = [each for each in analysis.series[0].operators if each.category is Category.CONV]
     assert [line_cell(each) for each in convolutions] == ['Conv2d "0"', 'Conv2d "2"']
 
 
@@ -130,7 +130,7 @@ def test_a_1x1_convolution_shown_as_fully_connected_counts_as_convolution_when_t
     dump_of,
 ) -> None:
     dump, pte = dump_of("mobilenet_v3_small@hardsigmoid=1", "fp16", "xnnpack", 20)
-    by_graph = analyse(dump, model=pte).dumps[0]
+    by_graph = analyse(dump, model=pte).series[0].first
     pointwise = [operator for operator in by_graph.operators if operator.kind == "pointwise convolution"]
     assert len(pointwise) > 10
     assert {operator.category for operator in pointwise} == {Category.CONV}
@@ -143,7 +143,7 @@ def test_a_1x1_convolution_shown_as_fully_connected_counts_as_convolution_when_t
 
 def test_operators_that_share_a_name_in_different_delegates_stay_apart(dump_of) -> None:
     dump, pte = dump_of("mobilenet_v3_small@hardsigmoid=1", "fp16", "xnnpack", 20)
-    analysis = analyse(dump, model=pte).dumps[0]
+    analysis = analyse(dump, model=pte).series[0].first
     assert analysis.delegate_calls > 1
     identities = [operator.identity for operator in analysis.operators]
     assert len(set(identities)) == len(identities)
@@ -156,7 +156,7 @@ def test_a_dump_without_its_program_still_has_categories(tmp_path: Path, dump_of
     alone = tmp_path / "someone.etdump"
     alone.write_bytes(dump.read_bytes())
     assert analyse(alone).model is None
-    analysis = analyse(alone).dumps[0]
+    analysis = analyse(alone).series[0].first
     assert analysis.breakdown.share(analysis.breakdown.categories[Category.CONV]) > 0.5
     assert {operator.origin for operator in analysis.operators} == {"unknown"}
     assert {operator.gflops for operator in analysis.operators} == {None}
@@ -165,7 +165,7 @@ def test_a_dump_without_its_program_still_has_categories(tmp_path: Path, dump_of
 @pytest.mark.parametrize(("ran", "wrong"), [(CASES[5], CASES[3]), (CASES[1], CASES[0]), (CASES[1], CASES[2])])
 def test_another_program_is_noticed_and_not_believed(dump_of, ran, wrong) -> None:
     """Of another model, or of the same one in another number format."""
-    analysis = analyse(dump_of(*ran)[0], model=dump_of(*wrong)[1]).dumps[0]
+    analysis = analyse(dump_of(*ran)[0], model=dump_of(*wrong)[1]).series[0].first
     assert any("is not the program that was run" in misfit for misfit in analysis.misfits)
     assert set(analysis.misfits) <= {remark.seen for remark in analysis.warnings}
     assert {operator.source.flops for operator in analysis.operators} == {None}
@@ -177,7 +177,9 @@ def test_a_half_precision_program_run_in_fp32_is_the_program_that_was_run(arm, t
     # SME2 multiplies fp16 whatever else the CPU has: only without all three does XNNPACK run it in fp32.
     off = tuple(feature for feature in ("sme2", "sme", "fp16") if feature in arm.facts().features)
     job = Job(model=pte, etdump=True, runs=2, disable=off)
-    dump = analyse(arm.execute(job, tmp_path, "small_cnn_xnnpack_fp16_off_t1").etdump, model=pte).dumps[0]
+    dump = (
+        analyse(arm.execute(job, tmp_path, "small_cnn_xnnpack_fp16_off_t1").etdump, model=pte).series[0].first
+    )
     assert dump.misfits == dump.warnings == ()
     assert all(one.source.node_index >= 0 for one in dump.operators if one.delegated)
     matrix = [one for one in dump.operators if one.category in (Category.CONV, Category.GEMM)]
@@ -211,7 +213,7 @@ def test_of_several_methods_the_one_that_ran_is_recognised(warm_words, tmp_path:
     assert pte.is_file(), made.tail(20)
     for method, category in (("encode", Category.CONV), ("decode", Category.GEMM)):
         dump = record(pte, tmp_path / method, f"two_{method}", method=method, runs=2)
-        analysis = analyse(dump, model=pte).dumps[0]
+        analysis = analyse(dump, model=pte).series[0].first
         assert {operator.method for operator in analysis.operators} == {method} and analysis.warnings == ()
         heavy = [operator for operator in analysis.operators if operator.category is category]
         assert len(heavy) == 2 and [operator.source.module_path for operator in heavy] == ["0", "2"]
@@ -219,7 +221,7 @@ def test_of_several_methods_the_one_that_ran_is_recognised(warm_words, tmp_path:
 
 def test_portable_operators_are_operators_of_their_own(dump_of) -> None:
     dump, pte = dump_of("toy_cnn", "fp32", "portable", 2)
-    analysis = analyse(dump, model=pte).dumps[0]
+    analysis = analyse(dump, model=pte).series[0].first
     assert analysis.delegate_calls == 0 and analysis.operator_calls == len(analysis.operators)
     assert {operator.backend for operator in analysis.operators} == {"portable"}
     convolutions = [operator for operator in analysis.operators if operator.category is Category.CONV]
@@ -287,12 +289,12 @@ def test_what_the_delegate_took_whole_or_an_export_elsewhere_left_has_no_reason(
 
 def test_fp16_and_int8_of_one_model_are_paired_by_module(dump_of) -> None:
     fp16, int8 = (
-        analyse(dump, model=pte).dumps[0]
+        analyse(dump, model=pte).series[0].first
         for dump, pte in (
             dump_of("mobilenet_v3_small@hardsigmoid=1", dtype, "xnnpack", 20) for dtype in ("fp16", "int8")
         )
     )
-    pairing = pair_dumps(fp16, int8)
+    pairing = pair_series(series_of([fp16]), series_of([int8]))
     assert pairing.matched_by == "module"
     matched = [pair for pair in pairing.operators if pair.baseline and pair.candidate]
     wrong = [

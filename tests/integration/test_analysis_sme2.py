@@ -39,21 +39,21 @@ def run_dir(exported, tmp_path_factory) -> tuple[Path, Path]:
 def test_operators_that_moved_to_sme2_kernels_are_paired(run_dir, with_program) -> None:
     folder, pte = run_dir
     analysis = analyse(folder, model=pte if with_program else None)
-    assert [dump.dump.sme2 for dump in analysis.dumps] == [False, True]
-    assert all(dump.breakdown.closes and dump.runs == 2 for dump in analysis.dumps)
+    assert [series.sme2 for series in analysis.series] == [False, True]
+    assert all(series.breakdown.closes and series.runs == 2 for series in analysis.series)
     (pairing,) = analysis.pairings
     assert pairing.matched_by == ("graph node" if with_program else "order")
     changed = pairing.changed("kernel changed")
     assert {one.families for one in changed} == {("F32", "PF32")}
     assert [one.category for one in changed].count(Category.CONV) == 3
     assert all(one.main.packed for one in changed)
-    assert len(pairing.operators) == len(analysis.dumps[0].operators)
+    assert len(pairing.operators) == len(analysis.series[0].operators)
 
 
 def test_emulated_times_give_neither_speedups_nor_findings_about_time(run_dir: tuple[Path, Path]) -> None:
     folder, pte = run_dir
     analysis = analyse(folder, model=pte)
-    assert {dump.times for dump in analysis.dumps} == {Times.EMULATED}
+    assert {series.times for series in analysis.series} == {Times.EMULATED}
     (pairing,) = analysis.pairings
     assert pairing.traced_ratio is None and "an emulated run" in pairing.not_comparable
     assert {finding.max_gain_pct for finding in analysis.findings} <= {None}
@@ -131,8 +131,8 @@ def test_a_convolution_of_one_channel_reaches_sme2_with_a_second_one(summary, la
     found = advice(before)
     assert found is not None and advice(after) is None
     says(found["title"], "1 of 1 convolution", "reach SME2", "a second input channel of zeros")
-    says(found["action"], "one input channel is lowered as a depthwise one")
-    assert "fewer channels" not in found["action"]
+    says(" ".join(found["steps"]), "one input channel is lowered as a depthwise one")
+    assert "fewer channels" not in " ".join(found["steps"])
     # Nothing reaches SME2, so the cure comes first, and hardware is no advice.
     says(before["answers"]["what_sme2_changes"], "only matrix operator did not use SME2", "one input channel")
     assert before["answers"]["what_next"].startswith("To reach SME2: give the convolution a second input")
@@ -143,7 +143,7 @@ def test_a_depthwise_convolution_is_no_convolution_of_one_channel(summary) -> No
     found = advice(summary("depthwise", "fp32"))
     assert found is not None
     says(found["title"], "1 of 1 depthwise convolution", "plain convolutions of fewer channels")
-    assert "second input channel" not in found["action"]
+    assert "second input channel" not in " ".join(found["steps"])
 
 
 def test_4_bit_weights_with_a_scale_per_block_are_sent_to_int8_dynamic(summary) -> None:
@@ -151,7 +151,7 @@ def test_4_bit_weights_with_a_scale_per_block_are_sent_to_int8_dynamic(summary) 
     found = advice(blocks)
     assert found is not None and advice(dynamic) is None
     says(found["title"], "2 of 2 linear layers reach SME2: export them as int8-dynamic")
-    says(found["action"], "4-bit weights with a scale per block")
+    says(" ".join(found["steps"]), "4-bit weights with a scale per block")
     assert blocks["answers"]["what_next"].startswith(
         "To reach SME2: export the 2 linear layers as int8-dynamic"
     )

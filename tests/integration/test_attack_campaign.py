@@ -161,7 +161,7 @@ def test_kinds_and_names_of_files_that_were_found(tmp_path: Path) -> None:
     """Pipes, folders and links to themselves in a run, each with a command that waited or was surprised."""
     for kind, place, verb in (
         ("pipe", "report.md", "view"),
-        ("folder", "report_files/latency.svg", "report"),
+        ("folder", "report.html", "report"),
         ("link to itself", "emulated_sme2_on/small_cnn_xnnpack_fp16_emulated_sme2_on_t1.etdump", "validate"),
         ("pipe", "config.json", "config"),
         ("added", "manifest.json", "report"),

@@ -13,7 +13,7 @@ from said import says
 
 from model_profiling import profile, profile_llm
 from model_profiling.analysis.causes import language
-from model_profiling.analysis.causes.context import FindingContext, flows_of
+from model_profiling.analysis.causes.case import Case
 from model_profiling.analysis.series import SeriesAnalysis
 from model_profiling.cli.main import main
 from model_profiling.config import names
@@ -269,8 +269,8 @@ def test_prompt_and_answer_are_measured_apart(caching, tmp_path) -> None:
 
 def _limits(prompt: SeriesAnalysis, answer: SeriesAnalysis) -> None:
     """What is found in each phase and could be saved, as on an Arm CPU."""
-    contexts = [FindingContext(each, timed=True, flows=flows_of(each)) for each in (prompt, answer)]
-    copied, same = map(language.cache_copies, contexts)
+    contexts = [Case(each) for each in (prompt, answer)]
+    copied, same = (language.cache_copies(each, each.series.operators) for each in contexts)
     assert copied is not None and same is not None
     # Written as a new tensor, and that copied back.
     says(copied.title, "2 copies of the whole KV cache: 1.0 kB in each inference")
@@ -280,7 +280,7 @@ def _limits(prompt: SeriesAnalysis, answer: SeriesAnalysis) -> None:
     assert copied.max_gain_pct == prompt.gain_pct(prompt.spent_by(copied.operators).ms)
     assert {each.kind for each in copied.operators} == {"scatter", "copy"}
 
-    scores, none = map(language.unused_scores, contexts)
+    scores, none = (language.unused_scores(each, each.series.operators) for each in contexts)
     assert scores is not None and none is None
     says(scores.title, "scores of the last token only, not of all 9")
     assert scores.max_gain_pct == prompt.gain_pct(prompt.spent_by(scores.operators).ms * 8 / 9)
@@ -291,7 +291,9 @@ def _limits(prompt: SeriesAnalysis, answer: SeriesAnalysis) -> None:
         for context, share, said in zip((*contexts, contexts[1]), (0.8, 0.3, 0.8), (0, 0, 1), strict=True):
             series = context.series
             rate = (weights + cache) * 1e3 / (share * (series.untraced_ms or series.e2e_ms))
-            found = language.weights_bound(replace(context, memory_rate=rate))
+            threads = series.series.threads or 1
+            known = replace(context, memory_rates={threads: rate})
+            found = language.weights_bound(known, series.operators)
             assert (found is not None) == said
     assert found is not None
     says(found.title, "80% of its time", "SME2 does not change that")

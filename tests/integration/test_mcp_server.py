@@ -285,7 +285,7 @@ def test_a_cancelled_measurement_leaves_nothing_running_and_goes_on_later(client
     assert client.facts("analyze", run_dir=RUN)  # reading goes on meanwhile
 
     ended = client.ask("cancel_job", job=started["job"])
-    assert ended["state"] == "cancelled" and "continue with the same command" in " ".join(ended["messages"])
+    assert ended["state"] == "cancelled" and "the same command continues" in " ".join(ended["messages"])
     assert not _running(own.name)
     (run_dir,) = (path.parent for path in (root / "measured").rglob("manifest.json"))
     LockFile(run_dir.parent / f".{run_dir.name}.lock", "the run", "").check_free()

@@ -77,7 +77,7 @@ def check_method(run_dir: Path, method: str, size: tuple[int, int, int]) -> None
     work = analysis.proven.coverage.work
     assert {each.method for each in work} == {method}
     assert [each.flops for each in work] == [pytest.approx(2 * rows * width * hidden, rel=0.05)] * 2
-    assert analysis.series and analysis.dumps and not any(dump.misfits for dump in analysis.dumps)
+    assert analysis.series and not any(dump.misfits for each in analysis.series for dump in each.rounds)
     for series in analysis.series:
         matrices = [each for each in series.operators if each.source.node_kind == "FullyConnected"]
         assert {each.method for each in series.operators} == {method}
@@ -164,7 +164,7 @@ def test_a_bare_dump_that_fits_two_methods_gets_no_shapes_of_either(exported_met
     pte = exported_methods("two", TWO)
     for method in TWO:
         dump = host.execute(Job(pte, method=method, runs=2, etdump=True), tmp_path / method, "bare").etdump
-        analysis = analyse(dump, model=pte).dumps[0]
+        analysis = analyse(dump, model=pte).series[0].first
         (warning,) = (each.seen for each in analysis.warnings if each.code == "misfit")
         says(warning, "several methods", "decode and prefill", "left out")
         assert all(operator.source.input_shapes == () for operator in analysis.operators)

@@ -151,7 +151,7 @@ def test_no_compiler_on_the_path(own_cache: Path, monkeypatch: pytest.MonkeyPatc
     monkeypatch.delenv("PIP_FIND_LINKS", raising=False)
     with pytest.raises(SetupError, match=r"C\+\+ compiler .*installed; the ziglang wheel: pip "):
         build.build_runner()
-    assert not any(own_cache.rglob("*.*"))
+    assert not (own_cache / "runners").exists()
 
 
 def test_compiler_that_cannot_compile(own_cache: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -195,7 +195,7 @@ KERNEL_VIEW = {"kernel_view.md"}  # of a pair, which a baseline is not
 
 
 def operators(folder: Path) -> list[tuple[str, ...]]:
-    (table,) = folder.glob("*_exec_operator_details.csv")
+    (table,) = folder.glob("*_exec_ops_stats.csv")
     columns = ("call", "position", "name", "category", "output_shape", "source_file", "source_line")
     with table.open(newline="") as stream:
         return [tuple(row[column] for column in columns) for row in csv.DictReader(stream)]
@@ -279,18 +279,17 @@ def test_which_device_is_meant() -> None:
 
 def test_adb_is_looked_for_in_the_sdk_and_an_old_one_is_refused(tmp_path, monkeypatch) -> None:
     monkeypatch.setenv("PATH", "/usr/bin:/bin")
-    monkeypatch.setenv("SME2PROF_CACHE", str(tmp_path / "cache"))
     if shutil.which("adb") is None:
         with pytest.raises(SetupError, match="no adb"):
-            find_adb(fetch=False)
+            find_adb()
     sdk = tmp_path / "sdk"
     monkeypatch.setenv("ANDROID_HOME", str(sdk))
     command(sdk / "platform-tools", "adb", "echo 'Version 35.0.2-1'")
     if shutil.which("adb") is None:
-        assert find_adb(fetch=False).path == sdk / "platform-tools/adb"
+        assert find_adb().path == sdk / "platform-tools/adb"
     command(tmp_path / "old", "adb", "echo 'Version 23.1'")
     monkeypatch.setenv("PATH", f"{tmp_path / 'old'}:/usr/bin:/bin")
-    assert find_adb(fetch=False).version == "35.0.2"
+    assert find_adb().version == "35.0.2"
     monkeypatch.delenv("ANDROID_HOME")
     with pytest.raises(ProfilingError, match=r"23\.1\b.*\b28\b"):
-        find_adb(fetch=False)
+        find_adb()

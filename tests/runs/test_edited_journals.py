@@ -43,7 +43,7 @@ def edited(run_dir: Path, change: Callable[[Json], object], *, follow: bool = Tr
 
 
 def forget_the_runner(run_dir: Path) -> None:
-    """As runs of earlier kits are: nothing is left but the journal."""
+    """Nothing is left but the journal."""
     path = run_dir / "journal.jsonl"
     lines = [json.loads(line) for line in path.read_text().splitlines()]
     for each in lines:
@@ -98,22 +98,10 @@ def test_a_latency_that_the_runner_did_not_write_is_named(run_dir: Path, change)
         assert "launches/" in told and told.count(" ns") == 2 and "inference 26" in told
 
 
-@pytest.mark.parametrize(
-    ("change", "said"),
-    [
-        (divided, "ns of CPU time"),
-        (slower, "turn 0 took"),
-        (without_the_last, "inferences"),
-        (with_one_more, "inferences"),
-    ],
-)
-def test_where_the_runners_word_was_not_kept_the_journal_must_hold_by_itself(run_dir, change, said) -> None:
+def test_where_the_runners_word_was_not_kept_that_is_said(run_dir: Path) -> None:
     forget_the_runner(run_dir)
     found = checks(run_dir)["journal"]
     assert found.status == "optional" and "was not kept" in found.found
-    edited(run_dir, change)
-    found = checks(run_dir)["journal"]
-    assert found.status == "fail" and said in found.found and "round 2" in found.found
 
 
 @pytest.mark.parametrize(

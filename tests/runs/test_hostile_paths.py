@@ -201,7 +201,7 @@ def sparse(path: Path) -> None:
 FILES = (
     "manifest.json", "metrics.json", "journal.jsonl", "analysis_summary.json", "program_graph.json",
     "*_t1.etdump", "*_r3.etdump_round", "*_output0.bin", "*_robust_stats.json", "*_kernels.csv",
-    "*_exec_e2e.csv",
+    "*_exec_ops_stats.csv",
 )  # fmt: skip
 
 

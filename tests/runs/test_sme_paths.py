@@ -11,16 +11,17 @@ import pytest
 from recorded_runs import ARM, EMULATED, SME2, X86_64
 from said import says
 
-from model_profiling.analysis.causes.context import FindingContext, flows_of
+from model_profiling.analysis.advice import advise
+from model_profiling.analysis.causes.case import Case
 from model_profiling.analysis.causes.matrix import precision_not_as_asked
 from model_profiling.analysis.causes.misses import misses_sme2
 from model_profiling.analysis.causes.movement import layout_changes
-from model_profiling.analysis.causes.sme2 import known_defects, sme2_risks
+from model_profiling.analysis.causes.sme2 import sme2_risks
 from model_profiling.analysis.coverage import Coverage, coverage_of, on_sme_of
 from model_profiling.analysis.evidence import gather_evidence
 from model_profiling.analysis.headroom import outlook_of
 from model_profiling.analysis.pairing import pair_series
-from model_profiling.analysis.run import RunAnalysis, advise, analyse_run, with_more_evidence
+from model_profiling.analysis.run import RunAnalysis, analyse_run, with_more_evidence
 from model_profiling.analysis.series import SeriesAnalysis, series_of
 from model_profiling.program.delegates import describe
 from model_profiling.program.delegates.reach import PROBE, reach_in
@@ -53,6 +54,10 @@ def untested(run_dir: Path) -> Coverage:
 
 def with_sme2(run_dir: Path) -> SeriesAnalysis:
     return next(series for series in analysed(run_dir).series if series.sme2 is not False)
+
+
+def case(series: SeriesAnalysis, known: Coverage, release: str) -> Case:
+    return Case(series, coverage=known, executorch=release)
 
 
 def as_measured(series: SeriesAnalysis) -> SeriesAnalysis:
@@ -112,25 +117,25 @@ def test_findings_about_sme2_are_made_where_they_hold_and_nowhere_else() -> None
 
 
 def test_why_operators_miss_sme2_comes_with_what_helps() -> None:
-    found = misses_sme2(with_sme2(FP16), coverage(FP16), RELEASE)
+    found = misses_sme2(case(with_sme2(FP16), coverage(FP16), RELEASE), ())
     assert found is not None and found.severity == "info"
     says(found.title, "Let 1 of 1 transposed convolution reach SME2", "export it as int8")
     says(
         found.action, "export the transposed convolution as int8", "in place of the 2 depthwise convolutions"
     )
     assert {concern.operator.source.module_path for concern in found.concerns} == set(MISSING[FP16])
-    assert found.evidence["arithmetic_share_pct"] == pytest.approx(13.48)
+    assert found.evidence["arithmetic_share"] == pytest.approx(0.1348, abs=5e-5)
     known = coverage(FP16)
     point = tuple(replace(each, on_sme=each.module_path != "point") for each in known.operators)
-    only = misses_sme2(with_sme2(FP16), replace(known, operators=point), RELEASE)
+    only = misses_sme2(case(with_sme2(FP16), replace(known, operators=point), RELEASE), ())
     assert only is None, "less than 2% of the arithmetic"
     heavy = tuple(replace(each, flops=10**9 if not each.on_sme else 1) for each in point)
-    only = misses_sme2(with_sme2(FP16), replace(known, operators=heavy), RELEASE)
+    only = misses_sme2(case(with_sme2(FP16), replace(known, operators=heavy), RELEASE), ())
     assert only is not None
     says(only.title, "Let 1 of 1 1x1 convolution reach SME2", "write it as linear layers over the channels")
     says(only.action, "1x1 convolutions reach SME2 in fp32, int8 and int8-dynamic")
     alone = tuple(replace(each, cause="not known") for each in known.operators)
-    without = misses_sme2(with_sme2(FP16), replace(known, operators=alone), RELEASE)
+    without = misses_sme2(case(with_sme2(FP16), replace(known, operators=alone), RELEASE), ())
     assert found.has_cure and without is not None and not without.has_cure
     assert without.title.startswith("No known change lets")
 
@@ -138,10 +143,13 @@ def test_why_operators_miss_sme2_comes_with_what_helps() -> None:
 @pytest.mark.parametrize("release", ["1.6.0", "", "../../../etc/1.5.1"])
 def test_nothing_is_guessed_about_a_release_that_was_not_probed(release: str) -> None:
     assert reach_in(release) is None
-    found = misses_sme2(with_sme2(FP16), coverage(FP16), release)
+    found = misses_sme2(case(with_sme2(FP16), coverage(FP16), release), ())
     assert found is not None and found.has_cure == bool(release)
     says(found.action, *((f"not known for ExecuTorch {release}", PROBE) if release else ("does not record",)))
-    assert "export the" not in found.action and sme2_risks(with_sme2(INT8), untested(INT8), release) is None
+    assert (
+        "export the" not in found.action
+        and sme2_risks(case(with_sme2(INT8), untested(INT8), release), ()) is None
+    )
 
 
 def test_every_recorded_layer_that_misses_sme2_has_a_reason_in_words() -> None:
@@ -159,30 +167,30 @@ def test_every_recorded_layer_that_misses_sme2_has_a_reason_in_words() -> None:
 
 
 def test_an_int8_program_tells_what_ran_in_fp32() -> None:
-    found = precision_not_as_asked(with_sme2(INT8))
+    found = precision_not_as_asked(Case(with_sme2(INT8)), ())
     assert found is not None
     says(found.title, "2 of 12 matrix operators", "fp32")
     assert [concern.operator.kind for concern in found.concerns] == ["matmul", "matmul"]
     assert [concern.where for concern in found.concerns] == ["paths.py:28", "paths.py:29"]
-    assert precision_not_as_asked(with_sme2(FP16)) is None
+    assert precision_not_as_asked(Case(with_sme2(FP16)), ()) is None
 
 
 def test_fp16_on_a_cpu_without_it_is_told_as_the_cpus_doing() -> None:
     series = with_sme2(FP16)
     wider = replace(series, operators=tuple(replace(each, precision="fp32") for each in series.operators))
-    found = precision_not_as_asked(wider)
+    found = precision_not_as_asked(Case(wider), ())
     assert found is not None and "12 of 12" in found.title
     says(found.action, "CPU", "fp16")
 
 
 def test_a_shape_is_a_risk_only_where_sme2_was_not_measured() -> None:
-    found = sme2_risks(with_sme2(INT8), coverage(INT8), RELEASE)
+    found = sme2_risks(case(with_sme2(INT8), coverage(INT8), RELEASE), ())
     assert found is not None and [each.operator.source.module_path for each in found.concerns] == ["large"]
     assert "not measured here" in found.concerns[0].note and "issue 27633" in found.concerns[0].note
-    # Where nothing ran on SME2, the program alone says what would; a crash is a risk only then.
-    foretold = sme2_risks(with_sme2(INT8), untested(INT8), RELEASE)
+    # Where nothing ran on SME2, the program alone says what would.
+    foretold = sme2_risks(case(with_sme2(INT8), untested(INT8), RELEASE), ())
     assert foretold is not None
-    assert {each.operator.source.module_path for each in foretold.concerns} == {"large", "grouped"}
+    assert {each.operator.source.module_path for each in foretold.concerns} == {"large"}
     pair = pair_series(
         *(as_measured(each) for each in sorted(analysed(INT8).series, key=lambda each: each.sme2 is True))
     )
@@ -190,24 +198,6 @@ def test_a_shape_is_a_risk_only_where_sme2_was_not_measured() -> None:
     measured = advise(analysed(INT8).series, [pair], **about)
     assert "sme2-risk" not in {each.id for each in measured}
     assert "sme2-risk" in {each.id for each in advise(analysed(INT8).series, **about)}
-
-
-@pytest.mark.parametrize(
-    ("run_dir", "release", "operators"),
-    [
-        (INT8, "1.1.0", {"grouped"}),
-        (INT8, "1.2.0+cpu", {"grouped"}),
-        (FP16, "1.0.1", {"stem", "grouped", "large"}),
-        (INT8, "1.5.1+cpu", set()),
-        (INT8, "1.3.0", set()),
-        (EMULATED, "", set()),
-    ],
-)
-def test_defects_are_told_by_release_and_program(run_dir: Path, release: str, operators: set[str]) -> None:
-    found = known_defects(with_sme2(run_dir), coverage(run_dir), release)
-    met = {each.operator.source.module_path for each in found.concerns} if found else set()
-    assert met == operators
-    assert found is None or (release in found.title and found.evidence["defects"])
 
 
 def test_every_operator_says_what_it_computed_in() -> None:
@@ -239,12 +229,12 @@ def test_labels_are_read_as_precision(event: str, precision: str) -> None:
 
 def test_constants_that_are_turned_in_no_time_are_not_counted() -> None:
     series = analysed(ARM).series[0]
-    before = layout_changes(FindingContext(series, timed=True, flows=flows_of(series)))
+    before = layout_changes(Case(series), series.operators)
     assert before is not None and before.evidence["added_by_lowering"] == len(before.concerns)
     one = before.concerns[0].operators[0]
     quick = replace(one, times=replace(one.times, typical_ns=20.0))
     tiny = [replace(quick, position=1000 + place) for place in range(54)]
     more = replace(series, operators=(*series.operators, *tiny))
-    after = layout_changes(FindingContext(more, timed=True, flows=flows_of(series)))
+    after = layout_changes(Case(more), more.operators)
     assert after is not None and after.title == before.title
     assert after.evidence["added_by_lowering"] == len(before.concerns) + 54

@@ -56,7 +56,7 @@ def dump_of(run_dir: Path) -> Path:
 
 
 def only_dump(source: Path) -> DumpAnalysis:
-    return analyse(source).dumps[0]
+    return analyse(source).series[0].first
 
 
 def refused(done: process.Completed, why: str) -> bool:
@@ -155,7 +155,7 @@ def test_a_removed_manifest_does_not_unmask_emulated_times(emulated: Path, sme2p
         assert done.ok and "emulated run" in done.stdout and " ms" not in done.stdout
         assert "emulated run" in done.stderr
         summary = load(emulated / "analysis_summary.json")
-        assert {entry["times"] for entry in summary["per_etdump"]} == {"emulated"}
+        assert {entry["times"] for entry in summary["series"]} == {"emulated"}
     assert only_dump(dump_of(emulated)).times is Times.EMULATED
 
 

@@ -190,12 +190,12 @@ BROKEN: dict[str, tuple[Callable[[Path], object], str, str]] = {
     ),
     "an output cut short": (in_bytes("*_output0.bin", lambda raw: raw[:-4]), "outputs", "_output0.bin"),
     "a CSV file that was edited": (
-        in_bytes("*_all_runs_timeline.csv", lambda raw: raw.replace(b",Execute,", b",Executed,", 1)),
-        "CSV files", "line 2",
+        in_bytes("*_ops_stats.csv", lambda raw: raw.replace(b",1,0.", b",1,9.", 1)),
+        "CSV files", "adds up to",
     ),
     "a CSV file cut short": (
         in_bytes("*_all_runs_timeline.csv", lambda raw: raw[: raw.rfind(b"\n", 0, -1) + 1]),
-        "CSV files", "_all_runs_timeline.csv, line",
+        "CSV files", "_all_runs_timeline.csv has",
     ),
     "a JSON file without its version": (
         in_json("*_pipeline_summary.json", lambda summary: summary.pop("schema_version")),

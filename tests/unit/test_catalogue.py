@@ -7,8 +7,8 @@ import pytest
 from made_programs import MadeDelegate, MadeModel
 from said import says
 
+from model_profiling.analysis.advice import advise
 from model_profiling.analysis.findings import Finding
-from model_profiling.analysis.run import advise
 from model_profiling.program import Window
 from model_profiling.program.flow import flow_of, input_independent, undone_transposes
 from model_profiling.program.graph_file import COMPUTED_ONCE, Undelegated
@@ -417,7 +417,7 @@ def _packed(packing: int, columns: int) -> MadeModel:
 def test_packing_that_takes_longer_than_multiplying() -> None:
     finding = found(_packed(300, 8))["packing-dominates"]
     (concern,) = finding.concerns
-    assert concern.where == "narrow, net.py:4" and concern.facts["packing_share_pct"] == 75.0
+    assert concern.where == "narrow, net.py:4" and concern.facts["packing_share"] == pytest.approx(0.75)
     assert finding.max_gain_pct == pytest.approx(100 * 300 / 401, abs=0.01)
     assert "packing-dominates" not in found(_packed(30, 8))
     assert "packing-dominates" in found(_packed(1, 8), Times.EMULATED), "by shape"

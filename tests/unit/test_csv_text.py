@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 from said import refused
 from strategies import ProfileEvent, dumps
 
+from model_profiling.analysis.series import series_of
 from model_profiling.analysis.summary import analyse_dump
 from model_profiling.config.series import Series
 from model_profiling.core.errors import FormatError, ProfilingError
@@ -64,7 +65,7 @@ def test_whatever_a_dump_holds_its_files_hold_or_one_error_says_why_not(tmp_path
     except ProfilingError:
         return
     assert analysed.breakdown.closes
-    paths = write_csv_files(analysed)
+    paths = write_csv_files(series_of([analysed]), {})
     with paths.timeline.open(newline="", encoding="utf-8") as stream:
         assert sum(1 for _ in csv.DictReader(stream)) == len(table)
 

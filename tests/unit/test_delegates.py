@@ -10,6 +10,7 @@ from recorded_runs import PROGRAM
 from said import says, says_together
 from strategies import Block, Dump, ProfileEvent, graph
 
+from model_profiling.analysis.series import series_of
 from model_profiling.analysis.sources import ProgramView
 from model_profiling.analysis.summary import DumpAnalysis, analyse_dump
 from model_profiling.config.series import Series
@@ -85,7 +86,7 @@ def test_another_delegate_is_one_more_row(monkeypatch: pytest.MonkeyPatch) -> No
     monkeypatch.setattr(room, "BACKENDS", (*room.BACKENDS, Lantern()))
     dump = analysed(lit())
     assert dump.misfits == ()
-    (remark,) = dump.warnings
+    (remark,) = series_of([dump]).warnings
     assert remark.code == "unplaced"
     says(remark.seen, "1 of 5 operators", "(flicker)")
     found = [(one.name, one.category, one.kind, one.source.node_index, one.origin) for one in dump.operators]
@@ -97,7 +98,7 @@ def test_another_delegate_is_one_more_row(monkeypatch: pytest.MonkeyPatch) -> No
     ]
     assert {one.backend for one in dump.operators} == {NAME}
     assert [one.source.flops for one in dump.operators] == [7, None, 7, 7, None]
-    assert dump.unknown_names == ("flicker",)
+    assert [one.type for one in dump.operators if not one.known] == ["flicker"]
     assert {one.backend for one in analysed(None).operators} == {NAME}, "its names are its own"
 
 
@@ -107,7 +108,7 @@ def test_an_operator_of_another_type_than_its_node_costs_the_others_nothing(monk
     assert dump.misfits == (), "one operator proves nothing about the file"
     assert [one.source.node_index for one in dump.operators] == [2, 3, -1, 1, -1]
     assert [one.source.unplaced for one in dump.operators] == [False, False, True, False, True]
-    (remark,) = dump.warnings
+    (remark,) = series_of([dump]).warnings
     assert remark.code == "unplaced"
     says(remark.said, "2 of 5 operators", "(glow 0 and flicker)")
     check = same_program(SimpleNamespace(whole_dumps=[dump]))
@@ -134,7 +135,7 @@ def test_a_delegate_without_a_folder_stays_closed() -> None:
         dump = analysed(one)
         assert {op.category for op in dump.operators} == {Category.OTHER}
         assert {op.backend for op in dump.operators} == {NAME}
-        assert dump.unknown_names == tuple(sorted(EVENTS))
+        assert {op.type for op in dump.operators if not op.known} == set(EVENTS)
         assert dump.misfits == ()
     assert {one.backend for one in analysed(None).operators} == {"delegate"}
 
@@ -199,7 +200,7 @@ def test_operators_that_fit_nowhere_cost_themselves_alone() -> None:
     dump = analysed_calls(program(nodes, nodes), [CONV, ADD, *strangers, CONV, ADD], [CONV, ADD, CONV, ADD])
     assert placed(dump) == [0, 1, -1, -1, -1, 2, 3, 0, 1, 2, 3]
     assert dump.misfits == ()
-    (remark,) = dump.warnings
+    (remark,) = series_of([dump]).warnings
     assert remark.code == "unplaced"
     says_together(remark.said, "3 of 11 operators", "27.3%", "Teleport (ND)")
     check = same_program(SimpleNamespace(whole_dumps=[dump]))

@@ -238,10 +238,11 @@ def test_too_little_disk_space_fails(tiny_disk: Path, monkeypatch: pytest.Monkey
 
 def test_cmake_needs_ninja(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PATH", str(tmp_path))
+    monkeypatch.setattr(sys, "executable", str(tmp_path / "bin" / "python"))
     assert checks.cmake().status == "optional"
     command(tmp_path, "cmake", "exit 0")
     assert "no ninja" in checks.cmake().found and "pip install" in checks.cmake().fix
-    command(tmp_path, "ninja", "exit 0")
+    command(tmp_path / "bin", "ninja", "exit 0")  # as pip puts it
     assert checks.cmake().status == "pass"
 
 

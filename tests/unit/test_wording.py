@@ -102,7 +102,7 @@ def texts(*remarks: Diagnostic) -> list[str]:
 
 def test_one_kind_is_one_line_with_ranges_and_what_differs_apart() -> None:
     spread = [
-        Diagnostic(series, "busy", f"latencies spread by {share}%", "stop other work")
+        Diagnostic(series, "busy", "latencies spread by {}%", "stop other work", (share,))
         for series, share in ((ON1, 71), (ON2, 12), (OFF1, 89))
     ]
     (line,) = warning_lines(spread)

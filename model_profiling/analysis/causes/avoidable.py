@@ -5,13 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from math import prod
 
-from model_profiling.analysis.causes.context import (
-    CONVERSIONS,
-    FindingContext,
-    MethodFlow,
-    counted,
-    some_of,
-)
+from model_profiling.analysis.causes.case import CONVERSIONS, Case, Free, MethodFlow, counted, some_of
 from model_profiling.analysis.causes.outside import why_outside
 from model_profiling.analysis.findings import Concern, Finding, line_or_layer, source_line, where
 from model_profiling.analysis.operators import Operator
@@ -31,56 +25,59 @@ PADDING = (
 )
 
 
-def conversions(context: FindingContext) -> Finding | None:
-    converting = context.largest(lambda operator: _converts(context, operator))
+def conversions(case: Case, free: Free) -> Finding | None:
+    converting = case.largest(free, lambda operator: _converts(case, operator))
     if not converting:
         return None
-    if any(context.step(operator) is None for operator in converting):
+    if any(case.step(operator) is None for operator in converting):
         # Without a program, what lies between them is unknown.
         title = f"Drop {plural(len(converting), 'conversion')} between number formats"
-        action = (
-            "quantize the operators between the conversions too, so that data stays in one format; feed "
-            "quantized input if the application has it"
+        steps: tuple[str, ...] = (
+            "quantize the operators between the conversions too, so that data stays in one format",
+            "feed quantized input if the application has it",
         )
-        return context.finding(_ID, title, action, converting)
-    islands = _islands(context, converting)
+        return case.finding(_ID, title, steps, converting)
+    islands = _islands(case, converting)
     inside = [operator for conversions, _ in islands for operator in conversions]
     others = [operator for operator in converting if operator not in inside]
     evidence = {"islands": len(islands), "conversions": len(inside), "elsewhere": len(others)}
     if inside:
-        return context.finding(
+        return case.finding(
             _ID,
             f"Keep {plural(len(islands), 'part')} of the model in one number format: "
             f"{plural(len(inside), 'conversion')} {'is' if len(inside) == 1 else 'are'} around "
             f"{'it' if len(islands) == 1 else 'them'}",
             f"the quantizer leaves pads in floating point: {PADDING}"
             if {each.kind for _, between in islands for each in between} == {"pad"}
-            else "also quantize the operators named here, or replace them with operators that the quantizer "
-            "knows; move what must stay in floating point to the start or end of the model",
+            else (
+                "also quantize the operators named here, or replace them with operators that the quantizer "
+                "knows",
+                "move what must stay in floating point to the start or end of the model",
+            ),
             [concern for island in islands for concern in _around(*island)],
             evidence,
         )
-    if not context.timed:
+    if not case.timed:
         return None  # a quantized model begins and ends with conversions: only their cost is worth reporting
     count = plural(len(others), "conversion")
-    if all(_at_edge(context, operator) for operator in others):
+    if all(_at_edge(case, operator) for operator in others):
         title = f"Let the application pass quantized data: {count} at the model's input or output"
-        action = (
-            "these conversions are needed as long as the application uses floating point; camera images "
-            "already have 8 bits"
+        steps = (
+            "these conversions are needed as long as the application uses floating point",
+            "camera images already have 8 bits",
         )
     else:
         title = f"Quantize more of the model, or less: {count} around the quantized parts"
-        action = (
+        steps = (
             "the operators before and after are in floating point: quantize them too, or leave a part in "
-            "floating point if converting it costs more than int8 saves"
+            "floating point if converting it costs more than int8 saves",
         )
-    return context.finding(_ID, title, action, others, evidence)
+    return case.finding(_ID, title, steps, others, evidence)
 
 
-def _at_edge(context: FindingContext, operator: Operator) -> bool:
+def _at_edge(case: Case, operator: Operator) -> bool:
     """Whether only data movement lies between it and the model's input or output."""
-    found = context.step(operator)
+    found = case.step(operator)
     if found is None:
         return False
     known, index = found
@@ -97,10 +94,10 @@ def _at_edge(context: FindingContext, operator: Operator) -> bool:
     return False
 
 
-def _converts(context: FindingContext, operator: Operator) -> bool:
+def _converts(case: Case, operator: Operator) -> bool:
     if not operator.delegated or operator.kind not in CONVERSIONS:
         return False
-    found = context.step(operator)
+    found = case.step(operator)
     made = found[0].flow.steps[found[1]].outputs if found else ()
     return not any(tensor.dtype in _AT_RUN_TIME for tensor in made)
 
@@ -122,11 +119,11 @@ def _around(conversions: Sequence[Operator], inside: Sequence[Operator]) -> list
     return [Concern((each,), place, f"around {some_of(names)}", facts, line=line) for each in conversions]
 
 
-def _islands(context: FindingContext, converting: Sequence[Operator]) -> list[_Island]:
+def _islands(case: Case, converting: Sequence[Operator]) -> list[_Island]:
     found: list[_Island] = []
     done: set[tuple[str, int, int]] = set()
     for operator in converting:
-        place = context.step(operator)
+        place = case.step(operator)
         if place is None or operator.identity in done:
             continue
         known, index = place
@@ -136,7 +133,7 @@ def _islands(context: FindingContext, converting: Sequence[Operator]) -> list[_I
         if island is not None:
             found.append(island)
             done.update(each.identity for each in island[0])
-    return sorted(found, key=lambda island: -sum(map(context.weight, island[0])))
+    return sorted(found, key=lambda island: -sum(map(case.weight, island[0])))
 
 
 def _island_of(known: MethodFlow, conversion: Step, wanted: set[tuple[str, int, int]]) -> _Island | None:
@@ -187,47 +184,49 @@ _ATTENTION = "scaled_dot_product_attention"
 _PRODUCTS = ("FullyConnected", "BatchMatrixMultiply", "Conv2d")
 
 
-def same_each_time(context: FindingContext) -> Finding | None:
+def same_each_time(case: Case, free: Free) -> Finding | None:
     """Operators that compute the same for any input: masks, positions, index arithmetic."""
-    replaced = _lines_of_replaced_calls(context)
-    same = context.largest(
+    replaced = _lines_of_replaced_calls(case)
+    same = case.largest(
+        free,
         lambda operator: (
-            context.does_not_depend_on_input(operator)
+            case.does_not_depend_on_input(operator)
             # A recurrent layer creates its first state itself: a user cannot store it for the layer.
             and not operator.source.place.module_class.startswith("torch.nn.modules.rnn.")
-            and not (line_or_layer(operator) in replaced and _goes_with_its_call(context, operator))
-        )
+            and not (line_or_layer(operator) in replaced and _goes_with_its_call(case, operator))
+        ),
     )
     # Many small ones cost their calls, however little they do; a single number is not a mask.
     arrays = sum(prod(operator.source.output_shape) > 1 for operator in same)
-    many = arrays >= max(3, len(context.series.operators) // 20)
-    if not arrays or not (many or context.matters(same)):
+    many = arrays >= max(3, len(case.series.operators) // 20)
+    if not arrays or not (many or case.matters(same)):
         return None
     # Those outside delegates wait for no delegate, so they separate none.
     calls = {operator.call for operator in same if not operator.delegated}
-    calling_ms = calls_of(context.series).saved_ms(0, calls) if context.timed and calls else 0.0
-    return context.finding(
+    calling_ms = calls_of(case.series).saved_ms(0, calls) if case.timed and calls else 0.0
+    first, *others = _once(same)
+    return case.finding(
         "input-independent",
         f"Compute {counted(same)} once, not in every inference",
-        f"their results do not depend on the model's input: {'; '.join(_once(same))}",
+        (f"their results do not depend on the model's input: {first}", *others),
         same,
         {"outside_delegates": sum(not operator.delegated for operator in same)},
-        besides=context.series.spent_ms(calling_ms),
+        besides=case.series.spent_ms(calling_ms),
         besides_what="calling them",
     )
 
 
-def _lines_of_replaced_calls(context: FindingContext) -> set[str]:
+def _lines_of_replaced_calls(case: Case) -> set[str]:
     """Lines with a call to replace and input-dependent parts: `hardsigmoid` takes its conversions along."""
-    operators = context.series.operators
-    depending = {line_or_layer(each) for each in operators if not context.does_not_depend_on_input(each)}
-    reasons = ((each, why_outside(context.series, each)) for each in operators)
+    operators = case.series.operators
+    depending = {line_or_layer(each) for each in operators if not case.does_not_depend_on_input(each)}
+    reasons = ((each, why_outside(case.series, each)) for each in operators)
     return {line_or_layer(each) for each, why in reasons if why and why.replaced_as_a_call} & depending
 
 
-def _goes_with_its_call(context: FindingContext, operator: Operator) -> bool:
+def _goes_with_its_call(case: Case, operator: Operator) -> bool:
     """Whether it disappears with the replaced call, as delegated parts do; attention can keep its mask."""
-    why = why_outside(context.series, operator)
+    why = why_outside(case.series, operator)
     return operator.delegated if why is None else why.replaced_as_a_call and why.call != _ATTENTION
 
 
@@ -275,20 +274,21 @@ def _calls(operator: Operator, function: str) -> bool:
     return place.call == function if place.call else f"{function}(" in place.code
 
 
-def repacked_weights(context: FindingContext) -> Finding | None:
+def repacked_weights(case: Case, free: Free) -> Finding | None:
     """Products with weights that never change but reach the backend as data: it packs them every time."""
-    products = context.largest(lambda operator: _fixed_but_not_stored(context, operator))
-    if not products or not context.matters(products):
+    products = case.largest(free, lambda operator: _fixed_but_not_stored(case, operator))
+    if not products or not case.matters(products):
         return None
-    calls = sum(context.repacking.values())
+    packing = case.repacking.get(case.series.series, {})
+    calls = sum(packing.values())
     # Packing is at most their time beyond multiplying at the best rate seen elsewhere in its precision.
-    roof = seen_roofline([each for each in context.series.operators if each not in products])
+    roof = seen_roofline([each for each in case.series.operators if each not in products])
     saved_ms = 0.0
     for each in products:
         best = roof.of(each) if roof else None
         saved_ms += each.typical_ms * (max(0.0, 1 - (each.gflops or 0.0) / best) if best else 1.0)
     proof = f" ({plural(calls, 'call')} of packing kernels while it ran)" if calls else ""
-    return context.finding(
+    return case.finding(
         "repacked-weights",
         f"Give {plural(len(products), 'matrix operator')} weights that are packed once",
         "their second operand never changes, but `bmm` and `matmul` pass it as data, so XNNPACK packs it (in "
@@ -296,14 +296,14 @@ def repacked_weights(context: FindingContext) -> Finding | None:
         "`F.linear(x, self.w)` with `self.w = nn.Parameter(w.T.contiguous())`, which is packed once, while "
         "the program loads",
         products,
-        {"packing_calls": dict(context.repacking)} if context.repacking else {},
+        {"packing_calls": dict(packing)} if packing else {},
         saved_ms=saved_ms,
     )
 
 
-def _fixed_but_not_stored(context: FindingContext, operator: Operator) -> bool:
+def _fixed_but_not_stored(case: Case, operator: Operator) -> bool:
     """Whether its weights are the same each time, but not part of the delegate's own data."""
-    found = context.step(operator) if operator.source.node_kind in _PRODUCTS else None
+    found = case.step(operator) if operator.source.node_kind in _PRODUCTS else None
     if found is None or operator.origin == "backend":
         return False
     known, index = found

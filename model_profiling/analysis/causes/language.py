@@ -9,13 +9,12 @@ import math
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
-from model_profiling.analysis.causes.context import CONVERSIONS, FindingContext, MethodFlow, flows_of
-from model_profiling.analysis.findings import Concern, Finding, percent, where
-from model_profiling.analysis.matching import matrix_operators
+from model_profiling.analysis.causes.case import CONVERSIONS, Case, Free, MethodFlow, identities
+from model_profiling.analysis.findings import Concern, Finding, where
 from model_profiling.analysis.operators import Operator
 from model_profiling.analysis.series import SeriesAnalysis
 from model_profiling.core.formatting import size
-from model_profiling.program.category import Category
+from model_profiling.program.category import MATRIX, Category
 from model_profiling.program.flow import Flow, Place, Step, Value, keeps_elements
 from model_profiling.program.language import Phase, language_model, read_per_step, weights_in
 from model_profiling.program.matrix_work import matrix_work
@@ -92,7 +91,7 @@ def phase_of(series: SeriesAnalysis, method: str) -> Phase | None:
 
 def layers_in(series: SeriesAnalysis) -> Layers | None:
     """The same for a series that ran one method of a language model."""
-    for name, known in flows_of(series).items():
+    for name, known in Case(series).flows.items():
         if phase := phase_of(series, name):
             return layers_of(series, known, phase)
     return None
@@ -167,10 +166,13 @@ def _scores(flow: Flow, multiplies: Callable[[Step], bool]) -> Step | None:
     return None
 
 
-def _layers(context: FindingContext) -> Iterator[tuple[Layers, Phase]]:
-    for name, known in context.flows.items():
-        if phase := phase_of(context.series, name):
-            yield layers_of(context.series, known, phase), phase
+def _layers(case: Case) -> Iterator[tuple[Layers, Phase]]:
+    graph = case.series.graph
+    if graph is None or not any(method.state for method in graph.program.methods):
+        return
+    for name, known in case.flows.items():
+        if phase := phase_of(case.series, name):
+            yield layers_of(case.series, known, phase), phase
 
 
 _IN_PLACE = "write it in place: `to_executorch(ExecutorchBackendConfig(run_reinplace_pass=True))`"
@@ -181,48 +183,48 @@ _CUSTOM = (
 _ORDER = "keep the cache in the order of dimensions in which attention reads it"
 
 
-def cache_copies(context: FindingContext) -> Finding | None:
+def cache_copies(case: Case, free: Free) -> Finding | None:
     """Moves of the whole cache in every inference, although only the new tokens change."""
-    for layers, phase in _layers(context):
-        found = {each: bytes for each, bytes in layers.copies if each.identity not in context.claimed}
-        if not found:
+    for layers, phase in _layers(case):
+        written = {each: bytes for each, bytes in layers.copies if each.identity in identities(free)}
+        if not written:
             continue
-        copied = sum(found.values())
+        copied = sum(written.values())
         cache = sum(state.tensor.nbytes for state in phase.method.state)
-        order = sorted(found, key=context.weight, reverse=True)
+        order = sorted(written, key=case.weight, reverse=True)
         writes = any(each.kind in ("scatter", "gather") for each in order)
         fused = any(each.kind == "attention" for each in layers.attention)
         ways = (*([_IN_PLACE] if writes else []), _ORDER if fused else _CUSTOM)
-        spent = context.series.spent_by(order)
-        timed = context.series.times.are_latencies
+        spent = case.series.spent_by(order)
+        timed = case.series.times.are_latencies
         # A program may not tell how many tokens a prompt had, only how many it may have.
         when = "for one token" if layers.tokens == 1 else "in each inference"
         several = f"{len(order)} copies" if len(order) > 1 else "a copy"
-        return context.finding(
+        return case.finding(
             "cache-copies",
             f"Avoid {several} of the whole KV cache: {size(copied)} {when}",
-            "; ".join(ways),
-            [Concern((each,), where(each), size(found[each]), {"bytes": found[each]}) for each in order],
+            ways,
+            [Concern((each,), where(each), size(written[each]), {"bytes": written[each]}) for each in order],
             {
                 "bytes": copied,
                 "bytes_per_token": copied // max(1, layers.tokens),
                 "cache_bytes": cache,
                 "tokens": layers.tokens,
-                "share_pct": percent(spent.share) if timed else None,
+                "share": spent.share if timed else None,
             },
         )
     return None
 
 
-def unused_scores(context: FindingContext) -> Finding | None:
+def unused_scores(case: Case, free: Free) -> Finding | None:
     """Scores of every token of a prompt, of which an application needs the last."""
-    for layers, _ in _layers(context):
-        own = [each for each in layers.scores if each.identity not in context.claimed]
+    for layers, _ in _layers(case):
+        own = [each for each in layers.scores if each.identity in identities(free)]
         rows = layers.score_rows
         if not own or rows < 2 or rows != layers.tokens:
             continue
-        spent = context.series.spent_by(own)
-        return context.finding(
+        spent = case.series.spent_by(own)
+        return case.finding(
             "unused-scores",
             f"Compute the scores of the last token only, not of all {rows}",
             "take the last token before the last linear layer, as `layer(hidden[:, -1])` (transformers: "
@@ -231,7 +233,7 @@ def unused_scores(context: FindingContext) -> Finding | None:
             {
                 "tokens": rows,
                 "weight_bytes": layers.score_bytes,
-                "share_pct": percent(spent.share) if context.series.times.are_latencies else None,
+                "share": spent.share if case.series.times.are_latencies else None,
             },
             saved_ms=spent.ms * (1 - 1 / rows),
         )
@@ -257,11 +259,11 @@ def smaller_weights(method: Method) -> dict[str, int]:
     return {name: read for name, read in found.items() if read < own}
 
 
-def weights_bound(context: FindingContext) -> Finding | None:
+def weights_bound(case: Case, free: Free) -> Finding | None:
     """One token, whose time is mostly that of reading weights and cache from memory."""
-    series = context.series
-    rate, ms = context.memory_rate, series.untraced_ms or series.e2e_ms
-    for layers, phase in _layers(context):
+    series = case.series
+    rate, ms = case.memory_rates.get(series.series.threads or 1), series.untraced_ms or series.e2e_ms
+    for layers, phase in _layers(case):
         weights, cache = read_per_step(phase.method)
         if layers.tokens != 1 or rate is None or not series.times.are_latencies or ms <= 0:
             continue
@@ -270,20 +272,19 @@ def weights_bound(context: FindingContext) -> Finding | None:
             continue
         smaller = smaller_weights(phase.method)
         formats = " and ".join(f"{name} {size(read)}" for name, read in smaller.items())
-        free = [each for each in matrix_operators(series) if each.identity not in context.claimed]
         saved = max((weights - read for read in smaller.values()), default=0)
         cure = f"use smaller weights (`--dtype`): {formats} in place of {size(weights)} for each token"
-        return context.finding(
+        return case.finding(
             "weights-bound",
             f"Memory limits the answer: reading {size(weights + cache)} for a token takes {100 * share:.0f}% "
             "of its time; SME2 does not change that",
             cure if smaller else "the weights have 4 bits already: only a smaller model reads less",
-            free,
+            [each for each in free if each.category in MATRIX],
             {
                 "weight_bytes": weights,
                 "cache_bytes": cache,
                 "memory_bytes_per_s": round(rate),
-                "share_pct": percent(share),
+                "share": share,
                 "smaller": smaller,
             },
             saved_ms=saved / rate * 1e3,

@@ -8,7 +8,7 @@ from math import prod
 from pathlib import PurePath
 
 from model_profiling.analysis.causes.avoidable import calls_attention
-from model_profiling.analysis.causes.context import FindingContext, reaching
+from model_profiling.analysis.causes.case import Case, Free, identities, reaching
 from model_profiling.analysis.findings import WORTH, Concern, Finding, by_kind, percent, rounded, where
 from model_profiling.analysis.matching import matrix_operators, rows_of
 from model_profiling.analysis.operators import Operator
@@ -25,13 +25,14 @@ _LARGE_WINDOW = 25
 _SHORT_SUM = 4
 
 
-def below_roof(context: FindingContext) -> Finding | None:
-    series = context.series
+def below_roof(case: Case, free: Free) -> Finding | None:
+    series = case.series
     roof = seen_roofline(series.operators)
-    if not context.timed or roof is None:
+    if not case.timed or roof is None:
         return None
     gaps = roof_gaps(series.operators, roof)
     # The best of those with the same shape: a slow moment of one of them is not its shape's fault.
+    available = identities(free)
     best: dict[tuple[object, ...], float] = {}
     for gap in gaps:
         best[_shape(gap.operator)] = max(gap.efficiency, best.get(_shape(gap.operator), 0.0))
@@ -41,17 +42,17 @@ def below_roof(context: FindingContext) -> Finding | None:
         if best[_shape(gap.operator)] < _FAR_BELOW
         and gap.operator.delegated
         and gap.operator.category in MATRIX
-        and gap.operator.identity not in context.claimed
+        and gap.operator.identity in available
         and series.spent_by([gap.operator]).share >= WORTH
         and _faster(gap.operator)
     ]
     if not low:
         return None
     low.sort(key=lambda gap: -gap.operator.typical_ms)
-    return context.finding(
+    return case.finding(
         "below-roofline",
         f"Change the shape of {plural(len(low), 'matrix operator')} far below the machine's speed",
-        "; ".join(dict.fromkeys(_faster(gap.operator) for gap in low)),
+        tuple(dict.fromkeys(_faster(gap.operator) for gap in low)),
         [
             Concern(
                 (gap.operator,),
@@ -59,7 +60,7 @@ def below_roof(context: FindingContext) -> Finding | None:
                 f"{100 * gap.efficiency:.1f}% of the roof ({BEST_SEEN})",
                 {
                     "precision": gap.operator.precision,
-                    "efficiency_pct": percent(gap.efficiency),
+                    "efficiency": gap.efficiency,
                     "gflops": rounded(gap.operator.gflops),
                     "gbytes_per_s": rounded(gap.operator.gbytes_per_s),
                 },
@@ -149,69 +150,69 @@ _NAMED = 0.05
 _WIDE = ("fp32", "fp16")
 _FORMATS = "`sme2prof profile MODEL --dtype all`"
 _COMPARE = f"compare number formats ({_FORMATS})"
-_LESS_WORK = "beyond that, only less work helps: a smaller input, fewer channels, layers or tokens"
+_LESS_WORK = "only less work helps: a smaller input, fewer channels, layers or tokens"
 
 
-def matrix_bound(context: FindingContext) -> Finding | None:
+def matrix_bound(case: Case, free: Free) -> Finding | None:
     """Products that no other finding explains take most of the time; without latencies, of the arithmetic."""
-    series = context.series
+    series = case.series
     inside = [each for each in matrix_operators(series) if each.delegated]
-    free = [each for each in inside if each.identity not in context.claimed]
-    if _part(context, free) < _MOST:
+    unexplained = [each for each in free if each.delegated and each.category in MATRIX]
+    if _part(case, unexplained) < _MOST:
         return None
-    shares = {kind: _part(context, [each for each in inside if each.category is kind]) for kind in MATRIX}
+    shares = {kind: _part(case, [each for each in inside if each.category is kind]) for kind in MATRIX}
     names = [kind.value for kind, share in shares.items() if share >= _NAMED]
     share = sum(part for part in shares.values() if part >= _NAMED)
     one, part = len(names) == 1, f"{100 * share:.0f}%" if share < _NEARLY_ALL else "nearly all"
-    if context.timed:
+    if case.timed:
         does = f"{'takes' if one else 'take'} {part} of the time: speed up"
     else:
         does = f"{'has' if one else 'have'} {part} of the arithmetic: begin with"
-    several = context.timed and len(context.threads) > 1
+    several = case.timed and len({each.series.threads for each in case.every}) > 1
     with_threads = f"With {plural(series.series.threads or 1, 'thread')}, " if several else ""
-    formats, format_step = _other_formats(context, free)
-    more = list(filter(None, (_on_sme2(context), _threads(context), _one_row(context, free))))
+    formats, format_step = _other_formats(case, unexplained)
+    more = list(filter(None, (_on_sme2(case), _threads(case), _one_row(case, unexplained))))
     return Finding(
         "matrix-bound",
         f"{with_threads}{listing(names)} {does} the matrix products",
-        "; ".join(filter(None, (formats, *more, _LESS_WORK))),
+        tuple(filter(None, (formats, *more, f"beyond that, {_LESS_WORK}"))),
         series,
         evidence={
-            "share_pct": percent(share),
-            "share_of": "time" if context.timed else "arithmetic",
-            "matrix_operators": len(free),
-            "precisions": sorted({each.precision for each in free if each.precision}),
+            "share": share,
+            "share_of": "time" if case.timed else "arithmetic",
+            "matrix_operators": len(unexplained),
+            "precisions": sorted({each.precision for each in unexplained if each.precision}),
         },
         weight_pct=_A_CURE_FIRST,
-        first_step=next(iter(filter(None, (format_step, *more))), _LESS_WORK.partition(", ")[2]),
+        first_step=next(iter(filter(None, (format_step, *more))), _LESS_WORK),
     )
 
 
-def _part(context: FindingContext, operators: Sequence[Operator]) -> float:
+def _part(case: Case, operators: Sequence[Operator]) -> float:
     """Their share of the time, as the first answer says it, or of the arithmetic."""
-    series = context.series
-    if context.timed:
+    series = case.series
+    if case.timed:
         real = max(0.1, 1 - series.tracing.share) if series.distorted else 1.0
         return min(1.0, series.spent_by(operators).share / real)
     flops, every = (sum(each.source.flops or 0 for each in some) for some in (operators, series.operators))
     return flops / every if every else 0.0
 
 
-def _other_formats(context: FindingContext, operators: Sequence[Operator]) -> tuple[str, str]:
+def _other_formats(case: Case, operators: Sequence[Operator]) -> tuple[str, str]:
     """The formats that were measured, those to compare with, and which reach SME2, and how to begin; empty if
     all products are in 8 bits or fewer."""
     parts = {each: [one for one in operators if one.precision == each] for each in _WIDE}
-    wide = [each for each, some in parts.items() if _part(context, some) >= _NAMED]
+    wide = [each for each, some in parts.items() if _part(case, some) >= _NAMED]
     # Of a quantized program, what stayed in floating point is another finding, unless it is most of it.
-    asked = _asked_format(context.series)
-    most = sum(_part(context, some) for some in parts.values()) >= _MOST * _part(context, operators)
+    asked = _asked_format(case.series)
+    most = sum(_part(case, some) for some in parts.values()) >= _MOST * _part(case, operators)
     if not wide or (asked.startswith("int") and not most):
         return "", ""
     dynamic = any(operator.kind == "linear" for operator in operators)
     others = [
         each for each in FORMATS[1:4] if each not in (*wide, asked) and (dynamic or each != "int8-dynamic")
     ]
-    own, beside = context.series.untraced_ms or context.series.e2e_ms, context.beside
+    own, beside = case.series.untraced_ms or case.series.e2e_ms, case.beside.get(case.series.series, {})
     faster = [each for each in sorted(beside, key=beside.__getitem__) if beside[each] < own]
     ways = []
     if faster:
@@ -221,8 +222,8 @@ def _other_formats(context: FindingContext, operators: Sequence[Operator]) -> tu
         ways.append(f"{listing(list(beside))} {'is' if len(beside) == 1 else 'are'} not faster")
     if untried := [each for each in others if each not in beside]:
         ways.append(f"compare {listing(untried)} ({_FORMATS})")
-    kinds = by_kind(operators, lambda operator: _part(context, [operator]))
-    ways.append(reaching(context.executorch, next(iter(kinds))))
+    kinds = by_kind(operators, lambda operator: _part(case, [operator]))
+    ways.append(reaching(case.executorch, next(iter(kinds))))
     step = _COMPARE if untried else ways[0] if faster else ""
     return f"they compute in {listing(wide)}: {', '.join(filter(None, ways))}", step
 
@@ -232,22 +233,22 @@ def _asked_format(series: SeriesAnalysis) -> str:
     return format_of_name(PurePath(series.graph.program.source).stem) if series.graph else ""
 
 
-def _on_sme2(context: FindingContext) -> str:
-    coverage = context.coverage
-    if coverage is None or not coverage.proven or context.series.sme2:
+def _on_sme2(case: Case) -> str:
+    coverage = case.coverage
+    if coverage is None or not coverage.proven or case.series.sme2:
         return ""
     every = plural(len(coverage.operators), "matrix operator")
     return f"on a CPU with SME2, SME2 kernels run {len(coverage.proven)} of {every}, as emulation shows"
 
 
-def _threads(context: FindingContext) -> str:
-    alone = context.timed and context.threads == {1}
+def _threads(case: Case) -> str:
+    alone = case.timed and {each.series.threads for each in case.every} == {1}
     return "they ran on 1 thread: measure more (`--threads 1,2`)" if alone else ""
 
 
-def _one_row(context: FindingContext, operators: Sequence[Operator]) -> str:
+def _one_row(case: Case, operators: Sequence[Operator]) -> str:
     rows = [each for each in operators if rows_of(each) == 1]
-    if _part(context, rows) < _NAMED:
+    if _part(case, rows) < _NAMED:
         return ""
     return (
         f"{len(rows)} of them have a single row, which uses each weight once: use a smaller "
@@ -262,15 +263,15 @@ _LARGEST_WINDOW = 25
 and int8, where each group has one input and one output channel (`convolution-nhwc.c`); all else is IGEMM."""
 
 
-def depthwise_as_igemm(context: FindingContext) -> Finding | None:
-    slow = context.largest(_runs_as_product)
-    if not slow or not context.matters(slow):
+def depthwise_as_igemm(case: Case, free: Free) -> Finding | None:
+    slow = case.largest(free, _runs_as_product)
+    if not slow or not case.matters(slow):
         return None
     named = "depthwise" if all(_per_group(each)[0] == 1 for each in slow) else "grouped"
-    return context.finding(
+    return case.finding(
         "depthwise-as-igemm",
         f"Give {plural(len(slow), f'{named} convolution')} a shape that XNNPACK has kernels for",
-        "; ".join(_other_shapes(slow)),
+        _other_shapes(slow),
         [_grouped_concern(each) for each in slow],
         slower=_FEW_CHANNELS,  # a tile computes so many columns, whatever the group has
     )
@@ -331,9 +332,8 @@ _FEW_USES = 16
 """Columns of the result, so uses of each packed element. With so few, packing is most of the work."""
 
 
-def packing_dominates(context: FindingContext) -> Finding | None:
+def packing_dominates(case: Case, free: Free) -> Finding | None:
     """Matrix operators that pack longer than they multiply: by time, or by shape where times say nothing."""
-    free = [each for each in context.series.operators if each.identity not in context.claimed]
     packed = (each for each in free if each.delegated and each.origin != "backend" and each.packed)
     products = {each.key: each for each in packed}
     packs = (each for each in free if each.origin == "backend" and each.kind == "pack")
@@ -341,26 +341,26 @@ def packing_dominates(context: FindingContext) -> Finding | None:
         (pack, product)
         for pack in packs
         if (product := products.get(pack.key))
-        and (pack.typical_ms > product.typical_ms if context.timed else 0 < _columns(product) <= _FEW_USES)
+        and (pack.typical_ms > product.typical_ms if case.timed else 0 < _columns(product) <= _FEW_USES)
     ]
-    if not pairs or not context.matters([product for _, product in pairs]):
+    if not pairs or not case.matters([product for _, product in pairs]):
         return None
-    pairs.sort(key=lambda pair: -context.weight(pair[0] if context.timed else pair[1]))
+    pairs.sort(key=lambda pair: -case.weight(pair[0] if case.timed else pair[1]))
     one = len(pairs) == 1
     concerns = []
     for pack, product in pairs:
         rows, columns = prod(product.source.output_shape[:-1]), _columns(product)
         facts: dict[str, object] = {"rows": rows, "columns": columns}
-        if context.timed:
+        if case.timed:
             both = pack.typical_ms + product.typical_ms
-            facts["packing_share_pct"] = percent(pack.typical_ms / both if both else 0.0)
+            facts["packing_share"] = pack.typical_ms / both if both else 0.0
         note = f"for {product.name}{f', {rows} x {columns}' if columns else ''}"
         concerns.append(Concern((pack,), where(product), note, facts))
-    return context.finding(
+    return case.finding(
         "packing-dominates",
         f"Make {plural(len(pairs), 'matrix operator')} larger, or keep {'it' if one else 'them'} off the "
         f"packed path: packing {'its' if one else 'their'} input "
-        + ("takes longer than multiplying" if context.timed else "is most of the work"),
+        + ("takes longer than multiplying" if case.timed else "is most of the work"),
         "each packed element is used once for each output column: join layers that read the same input "
         "into one layer with all their outputs",
         concerns,
@@ -374,7 +374,8 @@ def _columns(operator: Operator) -> int:
 # Matrix operators in a wider precision than exported. No bound: the other precision was not measured.
 
 
-def precision_not_as_asked(series: SeriesAnalysis) -> Finding | None:
+def precision_not_as_asked(case: Case, _free: Free) -> Finding | None:
+    series = case.series
     asked = _asked_format(series)
     matrix = [operator for operator in matrix_operators(series) if operator.precision]
     other = [
@@ -397,21 +398,21 @@ def precision_not_as_asked(series: SeriesAnalysis) -> Finding | None:
     for operator in other:
         reason, spent = _why(operator, asked)[0], series.spent_by([operator])
         facts: dict[str, object] = {"precision": operator.precision, "reason": reason}
-        facts |= {"ms": round(spent.ms, 6), "share_pct": percent(spent.share)} if timed else {}
+        facts |= {"ms": spent.ms, "share": spent.share} if timed else {}
         concerns.append(Concern((operator,), where(operator), f"{operator.precision}: {reason}", facts))
     return Finding(
         "precision-not-as-asked",
         f"Expect less from {asked}: {len(other)} of {plural(len(matrix), 'matrix operator')} ran in "
         f"{listing(ran_in)}",
-        "; ".join(dict.fromkeys(_why(operator, asked)[1] for operator in other)),
+        tuple(dict.fromkeys(_why(operator, asked)[1] for operator in other)),
         series,
         tuple(concerns),
         {
             "asked": asked,
             "matrix_operators": len(matrix),
             "not_as_asked": len(other),
-            "arithmetic_share_pct": percent(flops / (every or 1)),
-            "time_share_pct": percent(series.spent_by(other).share) if timed else None,
+            "arithmetic_share": flops / (every or 1),
+            "time_share": series.spent_by(other).share if timed else None,
         },
         # Most of the model is not in the format that was asked for: the first thing to know.
         weight_pct=percent(share) if share >= _MOST and not any(each.ran_wider for each in other) else 0.0,

@@ -7,11 +7,10 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
-from model_profiling.analysis.causes.context import ANY_NOUN, NOUNS, reaching
-from model_profiling.analysis.coverage import Coverage, MissingOperator
-from model_profiling.analysis.findings import WORTH, Concern, Finding, percent, where
+from model_profiling.analysis.causes.case import ANY_NOUN, NOUNS, Case, Free, reaching
+from model_profiling.analysis.coverage import Coverage, Sme2Row
+from model_profiling.analysis.findings import WORTH, Concern, Finding, where
 from model_profiling.analysis.matching import NOT_DELEGATED, NOT_KNOWN, matrix_operators_by_key
-from model_profiling.analysis.series import SeriesAnalysis
 from model_profiling.core.formatting import plural, several
 from model_profiling.core.number_formats import FORMATS
 from model_profiling.program.delegates.reach import PROBE, Reach, reach_in
@@ -44,7 +43,7 @@ class _Missing:
     """Operators of one kind that miss SME2 for one cause."""
 
     noun: str
-    operators: tuple[MissingOperator, ...]
+    operators: tuple[Sme2Row, ...]
     of: int
     """How many operators of this kind the program has."""
     change: _Change
@@ -75,19 +74,21 @@ class _Missing:
         return one if len(self.operators) == 1 else many
 
 
-def misses_sme2(series: SeriesAnalysis, coverage: Coverage, executorch: str) -> Finding | None:
-    missing = coverage.missing
+def misses_sme2(case: Case, _free: Free) -> Finding | None:
+    coverage = case.coverage
+    missing = coverage.missing if coverage else ()
     share = sum(each.share or 0.0 for each in missing)
-    if not missing or (share < WORTH and all(each.share is not None for each in missing)):
+    little = share < WORTH and all(each.share is not None for each in missing)
+    if coverage is None or not missing or little:
         return None
-    ran = matrix_operators_by_key(series)
-    groups = _groups(coverage, executorch)
+    ran = matrix_operators_by_key(case.series)
+    groups = _groups(coverage, case.executorch)
     main = groups[0]
     return Finding(
         "misses-sme2",
         main.title,
-        "; ".join(each.action for each in groups if each is main or each.share >= WORTH),
-        series,
+        tuple(each.action for each in groups if each is main or each.share >= WORTH),
+        case.series,
         tuple(
             Concern(
                 tuple(found),
@@ -97,7 +98,7 @@ def misses_sme2(series: SeriesAnalysis, coverage: Coverage, executorch: str) -> 
                     "cause": each.cause,
                     "reason": each.reason,
                     "precision": each.operator.precision,
-                    "arithmetic_share_pct": None if each.share is None else percent(each.share),
+                    "arithmetic_share": each.share,
                     "change": group.change.of("it") or None,
                 },
             )
@@ -108,13 +109,11 @@ def misses_sme2(series: SeriesAnalysis, coverage: Coverage, executorch: str) -> 
         {
             "matrix_operators": len(coverage.operators),
             "missing": len(missing),
-            "arithmetic_share_pct": percent(share),
+            "arithmetic_share": share,
             "by_cause": {
                 cause: {
                     "operators": sum(each.cause == cause for each in missing),
-                    "arithmetic_share_pct": percent(
-                        sum(each.share or 0.0 for each in missing if each.cause == cause)
-                    ),
+                    "arithmetic_share": sum(each.share or 0.0 for each in missing if each.cause == cause),
                 }
                 for cause in dict.fromkeys(each.cause for each in missing)
             },
@@ -127,7 +126,7 @@ def misses_sme2(series: SeriesAnalysis, coverage: Coverage, executorch: str) -> 
 def _groups(coverage: Coverage, executorch: str) -> list[_Missing]:
     """By cause and kind: those with a known change first, then by share of the arithmetic."""
     reach = reach_in(executorch)
-    alike: dict[tuple[str, str], list[MissingOperator]] = {}
+    alike: dict[tuple[str, str], list[Sme2Row]] = {}
     for each in coverage.missing:
         outside = each.cause == _OUTSIDE
         noun = NOUNS.get(each.operator.kind, ANY_NOUN) if reach and not outside else ANY_NOUN
@@ -144,7 +143,7 @@ def _groups(coverage: Coverage, executorch: str) -> list[_Missing]:
     return sorted(groups, key=lambda each: (not each.change.what, -each.share))
 
 
-def _change(missing: MissingOperator, reach: Reach | None, executorch: str) -> _Change:
+def _change(missing: Sme2Row, reach: Reach | None, executorch: str) -> _Change:
     if missing.cause == _OUTSIDE:
         return _Change(
             f"bring {_THEM} into the delegate, as the advice about operators outside it says",
@@ -170,7 +169,7 @@ def _not_probed(executorch: str) -> _Change:
     )
 
 
-def _other_layer(missing: MissingOperator, reach: Reach) -> _Change | None:
+def _other_layer(missing: Sme2Row, reach: Reach) -> _Change | None:
     """Another layer that does the same work in the same number format, if one is known."""
     work, operator = missing.work, missing.operator
     types = work.node.types if work and work.node else ()
@@ -184,7 +183,7 @@ def _other_layer(missing: MissingOperator, reach: Reach) -> _Change | None:
     return None
 
 
-def _other_format(missing: MissingOperator, reach: Reach) -> _Change:
+def _other_format(missing: Sme2Row, reach: Reach) -> _Change:
     """The number formats of the kit in which such operators were seen on SME2 kernels, the nearest first."""
     path = missing.work.path if missing.work else missing.operator.kind
     precision = missing.operator.precision

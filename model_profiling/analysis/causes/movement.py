@@ -3,11 +3,17 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterator, Sequence
-from dataclasses import replace
+from collections.abc import Collection, Iterator, Sequence
 
 from model_profiling.analysis.causes.avoidable import PADDING, calls_attention
-from model_profiling.analysis.causes.context import CONVERSIONS, KINDS_NAMED, FindingContext, MethodFlow
+from model_profiling.analysis.causes.case import (
+    CONVERSIONS,
+    KINDS_NAMED,
+    Case,
+    Free,
+    MethodFlow,
+    identities,
+)
 from model_profiling.analysis.causes.matrix import reads_patches
 from model_profiling.analysis.causes.outside import around_outside
 from model_profiling.analysis.findings import Concern, Finding, by_kind, source_line, where
@@ -36,39 +42,36 @@ advice."""
 _SEVERAL = {"concatenate": "concatenations", "copy": "copies", "rearrange": "rearrangements"}
 
 
-def copies(context: FindingContext) -> Finding | None:
+def copies(case: Case, free: Free) -> Finding | None:
     """Data movement in delegates, except lowering's transposes, conversions and packing by kernels."""
-    series = context.series
-    moving = context.largest(
+    series = case.series
+    moving = case.largest(
+        free,
         lambda operator: (
             operator.delegated
             and operator.origin != "backend"
             and operator.kind in _COPIES
             and not (operator.origin == "lowering" and operator.kind == "transpose")
-            and not (operator.kind in _SPLITS and _splits_heads(context, operator))
-            and (operator.typical_ms > 0 if context.timed else bool(operator.source.bytes_moved))
+            and not (operator.kind in _SPLITS and _splits_heads(case, operator))
+            and (operator.typical_ms > 0 if case.timed else bool(operator.source.bytes_moved))
         ),
     )
-    if not moving or not context.matters(moving):
+    if not moving or not case.matters(moving):
         return None
-    kinds = by_kind(moving, context.weight)
+    kinds = by_kind(moving, case.weight)
     evidence: dict[str, object] = {"by_kind": {kind: len(members) for kind, members in kinds.items()}}
-    if context.timed:
-        evidence["by_kind_ms"] = {
-            kind: round(series.spent_by(members).ms, 6) for kind, members in kinds.items()
-        }
-    whole = sum(map(context.weight, moving))
-    costly = [
-        kind for kind, members in kinds.items() if sum(map(context.weight, members)) >= _A_TENTH * whole
-    ]
-    helped = [kind for kind in costly if kind != "concatenate" or _feed_layers(context, kinds[kind])]
+    if case.timed:
+        evidence["by_kind_ms"] = {kind: series.spent_by(members).ms for kind, members in kinds.items()}
+    whole = sum(map(case.weight, moving))
+    costly = [kind for kind, members in kinds.items() if sum(map(case.weight, members)) >= _A_TENTH * whole]
+    helped = [kind for kind in costly if kind != "concatenate" or _feed_layers(case, kinds[kind])]
     ways = [_way(kind, kinds[kind][0]) for kind in helped]
     mostly = f", mostly {_SEVERAL.get(costly[0], f'{costly[0]}s')}" if len(costly) == 1 < len(moving) else ""
-    return context.finding(
+    return case.finding(
         "data-movement",
         f"Avoid {plural(len(moving), 'operator')} that only {'moves' if len(moving) == 1 else 'move'} data"
         f"{mostly}",
-        "; ".join(ways[:KINDS_NAMED]) or "no cure is known: later operators need the data in this form",
+        ways[:KINDS_NAMED] or "no cure is known: later operators need the data in this form",
         moving,
         evidence,
         has_cure=any(kind in _REPLACED for kind in helped),
@@ -81,10 +84,10 @@ def _way(kind: str, largest: Operator) -> str:
     return f"{_COPIES[kind]}{f' (most at {place})' if place else ''}"
 
 
-def _feed_layers(context: FindingContext, joins: Sequence[Operator]) -> bool:
+def _feed_layers(case: Case, joins: Sequence[Operator]) -> bool:
     """Whether a layer that could be split reads one of these joins, or nothing shows what does."""
     for operator in joins:
-        found = context.step(operator)
+        found = case.step(operator)
         if found is None:
             return True
         after = _near(found[0].flow, found[0].flow.steps[found[1]], 1)
@@ -97,10 +100,10 @@ _SPLITS = ("transpose", "reshape", "copy")
 _PRODUCT = "BatchMatrixMultiply"
 
 
-def _splits_heads(context: FindingContext, operator: Operator) -> bool:
+def _splits_heads(case: Case, operator: Operator) -> bool:
     """Whether it splits data into attention's heads or joins them. Attention needs that: slices of each head
     and linear layers of each head, exported and measured, were as fast."""
-    found = context.step(operator)
+    found = case.step(operator)
     if found is None:
         return False
     flow, step = found[0].flow, found[0].flow.steps[found[1]]
@@ -148,19 +151,18 @@ _WITHOUT_UNDOING = {
 _NOTHING_HELPS = "no change of the model is known that avoids them: lowering adds them around its own layout"
 
 
-def cancelling_transposes(context: FindingContext) -> Finding | None:
+def cancelling_transposes(case: Case, free: Free) -> Finding | None:
     """Not those around operators outside that have a cure: they disappear with these."""
-    elsewhere = frozenset(each.identity for each, _ in around_outside(context))
-    context = replace(context, claimed=context.claimed | elsewhere)
+    available = identities(free) - identities([each for each, _ in around_outside(case, free)])
     concerns = [
         concern
-        for known in context.flows.values()
+        for known in case.flows.values()
         for undone in undone_transposes(known.flow)
-        for concern in _cancelling(context, known, undone)
+        for concern in _cancelling(case, known, undone, available)
     ]
     if not concerns:
         return None
-    concerns.sort(key=lambda concern: -context.weight(concern.operator))
+    concerns.sort(key=lambda concern: -case.weight(concern.operator))
     operators = [operator for concern in concerns for operator in concern.operators]
     added = sum(operator.origin == "lowering" for operator in operators)
     ways = {
@@ -169,24 +171,26 @@ def cancelling_transposes(context: FindingContext) -> Finding | None:
     # What nothing helps against is named, but is not in the bound if something helps against others.
     removed = [one for each in concerns if each.note in ways or not ways for one in each.operators]
     does = "Remove" if ways else "Nothing is known to remove"
-    return context.finding(
+    return case.finding(
         "cancelling-transposes",
         f"{does} {plural(len(removed), 'transpose')} that others undo",
-        "; ".join(ways.values()) or _NOTHING_HELPS,
+        tuple(ways.values()) or _NOTHING_HELPS,
         concerns,
         {"transposes": len(operators), "added_by_lowering": added},
-        saved_ms=context.series.spent_by(removed).ms,
+        saved_ms=case.series.spent_by(removed).ms,
         has_cure=bool(ways),
     )
 
 
-def _cancelling(context: FindingContext, known: MethodFlow, undone: Undone) -> Iterator[Concern]:
-    operators = [each for each in known.ran_as(undone.transposes) if each.identity not in context.claimed]
+def _cancelling(
+    case: Case, known: MethodFlow, undone: Undone, available: Collection[tuple[str, int, int]]
+) -> Iterator[Concern]:
+    operators = [each for each in known.ran_as(undone.transposes) if each.identity in available]
     if not operators:
         return
     everyone = [*operators, *known.ran_as(undone.partners)]
     written = [each for each in everyone if each.origin != "lowering"]
-    place = where(written[0]) if written else f"between {' and '.join(_between(context, operators[0]))}"
+    place = where(written[0]) if written else f"between {' and '.join(_between(case, operators[0]))}"
     if not written:
         note = _ADDED if len({each.call for each in everyone}) == 1 else _ACROSS
     elif len(written) < len(everyone):
@@ -213,39 +217,40 @@ def _reads_squares(operator: Operator) -> bool:
     return len(set(operator.source.kernel_size or ())) == 1 and reads_patches(operator)
 
 
-def layout_changes(context: FindingContext) -> Finding | None:
+def layout_changes(case: Case, free: Free) -> Finding | None:
     """Transposes that lowering added. The model's own permutes count as data movement."""
-    added = context.largest(
-        lambda operator: operator.delegated and operator.kind == "transpose" and operator.origin == "lowering"
+    added = case.largest(
+        free,
+        lambda each: each.delegated and each.kind == "transpose" and each.origin == "lowering",
     )
-    if not added or (context.flows and not context.matters(added)):
+    if not added or (case.flows and not case.matters(added)):
         return None
     # Single-number constants are transposed too, by the dozen and in no time.
-    enough = _WORTH_NAMING * sum(map(context.weight, added))
-    worth = [operator for operator in added if context.weight(operator) >= enough]
-    between = [(operator, *_between(context, operator)) for operator in worth]
-    ways = tuple(_one_layout(context, between))
-    return context.finding(
+    enough = _WORTH_NAMING * sum(map(case.weight, added))
+    worth = [operator for operator in added if case.weight(operator) >= enough]
+    between = [(operator, *_between(case, operator)) for operator in worth]
+    first, *others = _one_layout(case, between)
+    return case.finding(
         "layout-changes",
         f"Remove {plural(len(worth), 'layout change')} that lowering added",
-        "keep one layout through the model: " + "; ".join(ways),
+        (f"keep one layout through the model: {first}", *others),
         [
             Concern((operator,), f"between {before} and {after}", "", {"between": [before, after]})
             for operator, before, after in between
         ],
         {"added_by_lowering": len(added)},
-        saved_ms=context.series.spent_by(added).ms,
-        first_step=ways[0] if ways else "",
+        saved_ms=case.series.spent_by(added).ms,
+        first_step=first,
     )
 
 
-def _one_layout(context: FindingContext, between: Sequence[tuple[Operator, str, str]]) -> Iterator[str]:
+def _one_layout(case: Case, between: Sequence[tuple[Operator, str, str]]) -> Iterator[str]:
     """What helps against most of them; a tenth of their cost is not worth a sentence."""
     weights: defaultdict[str, float] = defaultdict(float)
     for operator, before, after in between:
         at_edge = before == _INPUT or after == _OUTPUT
         at_call = before == _CALL_INPUT or after == _CALL_OUTPUT
-        weights["edge" if at_edge else "call" if at_call else "inside"] += context.weight(operator)
+        weights["edge" if at_edge else "call" if at_call else "inside"] += case.weight(operator)
     counts = {place for place, weight in weights.items() if weight >= 0.1 * sum(weights.values())}
     if "call" in counts:
         said = "bring the operators between the calls into the delegate"
@@ -262,18 +267,16 @@ def _one_layout(context: FindingContext, between: Sequence[tuple[Operator, str, 
         )
 
 
-def _between(context: FindingContext, operator: Operator) -> tuple[str, str]:
+def _between(case: Case, operator: Operator) -> tuple[str, str]:
     """Places of the model's nearest operators before and after it in its call."""
     place = operator.method, operator.call
     call = [
-        near
-        for near in context.series.operators
-        if (near.method, near.call) == place and near.origin == "model"
+        near for near in case.series.operators if (near.method, near.call) == place and near.origin == "model"
     ]
     before = [near for near in call if near.position < operator.position]
     after = [near for near in call if near.position > operator.position]
     first = last = False
-    if found := context.step(operator):
+    if found := case.step(operator):
         flow, step = found[0].flow, found[0].flow.steps[found[1]]
         first, last = any(value in flow.inputs for value in step.reads), flow.returned(step)
     return (

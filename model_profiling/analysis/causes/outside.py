@@ -6,13 +6,13 @@ from __future__ import annotations
 from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass
 
-from model_profiling.analysis.causes.context import CONVERSIONS, FindingContext, counted, some_of
+from model_profiling.analysis.causes.case import CONVERSIONS, Case, Free, counted, identities, some_of
 from model_profiling.analysis.findings import (
+    WORTH,
     Concern,
     Finding,
     by_kind,
     line_or_layer,
-    percent,
     source_line,
     where,
 )
@@ -187,20 +187,26 @@ def not_rewritten(finding: Finding) -> str:
     return _names(by_hand) + (f", {own} of {every} ms" if finding.max_gain_pct is not None else "")
 
 
-def outside(context: FindingContext) -> Finding | None:
-    left = context.largest(lambda operator: not operator.delegated)
+def outside(case: Case, free: Free) -> Finding | None:
+    left = case.largest(free, lambda operator: not operator.delegated)
     if not left:
         return None
-    series, calls = context.series, calls_of(context.series)
-    lines = _ordered(context, outside_lines(series, left), calls)
+    series, calls = case.series, calls_of(case.series)
+    lines = _ordered(case, outside_lines(series, left), calls)
     helped = [line for line in lines if line.helped]
     taken = frozenset[int]().union(*(line.numbers for line in helped))
     joined = joined_calls(series, lines, calls)
-    edges = calls.saved_ms(joined, taken) if context.timed else 0.0
-    around = around_outside(context)
+    beside = series.spent_ms(calls.saved_ms(joined, taken) if case.timed else 0.0)
+    around = around_outside(case, free)
     added = series.spent_by([operator for operator, _ in around])
     own = series.spent_by([operator for line in helped or lines for operator in line.operators])
-    beside = series.spent_ms(edges)
+    little = series.gain_pct(own.ms + added.ms, beside.ms) < 100 * WORTH
+    if case.timed and little and 0 < len(helped) < len(lines):
+        # What has a cure is not worth it: the others are still named, without one.
+        lines, helped, around, joined = [line for line in lines if not line.helped], [], [], 0
+        left = [operator for line in lines for operator in line.operators]
+        own, added, beside = series.spent_by(left), series.spent_ms(0.0), series.spent_ms(0.0)
+        taken = frozenset()
     evidence: dict[str, object] = {
         "delegate_calls": series.first.delegate_calls,
         "operator_calls": series.first.operator_calls,
@@ -208,25 +214,23 @@ def outside(context: FindingContext) -> Finding | None:
         "outside_by_kind": {kind: len(members) for kind, members in by_kind(left).items()},
         "reasons_known": any(line.reasons for line in lines),
     }
-    if context.timed:
+    if case.timed:
         evidence |= {
-            "operators_share_pct": percent(own.share),
-            "around_share_pct": percent(added.share),
-            "boundary_ms": round(beside.ms, 6),
-            "boundary_share_pct": percent(beside.share),
-            "entering_ms": round(calls.entering_ns / 1e6, 6),
+            "operators_share": own.share,
+            "around_share": added.share,
+            "boundary_ms": beside.ms,
+            "boundary_share": beside.share,
+            "entering_ms": calls.entering_ns / 1e6,
         }
     alike = _alike(helped or lines)
-    told = _told(context, alike, own.ms)
+    told = _told(case, alike, own.ms)
     spelt = frozenset(each[0].remedy for each in told)
     first = alike[0][0]
-    parts = _to_do(context, left, lines, told, alone=len(alike) == 1)
-    joins = [f"with these changes {joining_words(series.first.delegate_calls, joined)}"] if joined else []
     entering = f", and entering and leaving {plural(joined, 'delegate call')} that would disappear"
-    return context.finding(
+    return case.finding(
         OUTSIDE,
         _title(left, alike, helped=bool(helped), delegates=bool(series.first.delegate_calls)),
-        "; ".join((*parts, *joins)),
+        _to_do(case, left, lines, told, alone=len(alike) == 1),
         [
             *(_concern(line, call, spelt, calls) for line in lines for call in line.calls),
             *(
@@ -242,17 +246,16 @@ def outside(context: FindingContext) -> Finding | None:
         besides_what=f"calling them{entering if joined else ''}",
         # The reason for the longest one; the action has all reasons.
         first_step=f"{first.reasons[0].plainly}; {first.remedy}" if first.reasons and taken else "",
-        parts=parts,
         has_cure=bool(helped) or not series.first.delegate_calls,
         slower=_PORTABLE,
     )
 
 
-def around_outside(context: FindingContext) -> list[tuple[Operator, Operator]]:
+def around_outside(case: Case, free: Free) -> list[tuple[Operator, Operator]]:
     """What disappears with the operators outside for which a cure is known, and which of them it is beside:
     layout changes, conversions and copies, and the other parts of the calls that are replaced."""
-    series = context.series
-    outside = context.largest(lambda operator: not operator.delegated)
+    series = case.series
+    outside = case.largest(free, lambda operator: not operator.delegated)
     helped = [line for line in outside_lines(series, outside) if line.helped]
     own = {operator.identity: operator for line in helped for operator in line.operators}
     replaced = {
@@ -269,7 +272,7 @@ def around_outside(context: FindingContext) -> list[tuple[Operator, Operator]]:
         for each in series.operators
         if each.delegated and _call_of(each) in replaced.keys() - kept
     }
-    for known in context.flows.values():
+    for known in case.flows.values():
         numbers = {operator.identity: index for index, operator in known.operators.items()}
         ahead = [(known.flow.steps[numbers[key]], left, False) for key, left in own.items() if key in numbers]
         seen = {step.place for step, _, _ in ahead}
@@ -286,7 +289,7 @@ def around_outside(context: FindingContext) -> list[tuple[Operator, Operator]]:
                 ahead.append((near, beside, converted or converts))
                 if operator and _only_between(operator):
                     found[operator.identity] = operator, beside
-    return [each for key, each in found.items() if key not in context.claimed | own.keys()]
+    return [each for key, each in found.items() if key in identities(free) - own.keys()]
 
 
 _BECAUSE = "it disappears with the operators outside"
@@ -311,14 +314,14 @@ def _only_between(operator: Operator) -> bool:
     return operator.kind in CONVERSIONS or (operator.kind == "copy" and not operator.delegated)
 
 
-def _ordered(context: FindingContext, lines: Sequence[OutsideLine], calls: Calls) -> list[OutsideLine]:
+def _ordered(case: Case, lines: Sequence[OutsideLine], calls: Calls) -> list[OutsideLine]:
     """Largest saving first; without times, those that separate most delegate calls first."""
 
     def weight(line: OutsideLine) -> tuple[float, float]:
-        if not context.timed:
+        if not case.timed:
             return calls.parted(line.numbers), len(line.operators)
         saved = calls.saved_ms(calls.joined(line.numbers), line.numbers)
-        return context.series.spent_by(line.operators).ms + saved, 0.0
+        return case.series.spent_by(line.operators).ms + saved, 0.0
 
     return sorted(lines, key=weight, reverse=True)
 
@@ -335,15 +338,15 @@ def _alike(lines: Sequence[OutsideLine]) -> list[tuple[OutsideLine, ...]]:
 
 
 def _told(
-    context: FindingContext, alike: Sequence[tuple[OutsideLine, ...]], whole_ms: float
+    case: Case, alike: Sequence[tuple[OutsideLine, ...]], whole_ms: float
 ) -> list[tuple[OutsideLine, ...]]:
     """The groups that the advice spells out: not those with hardly any of the time outside."""
 
     def takes(lines: Sequence[OutsideLine]) -> float:
-        return context.series.spent_by([operator for line in lines for operator in line.operators]).ms
+        return case.series.spent_by([operator for line in lines for operator in line.operators]).ms
 
     first, *others = alike[:_NAMED]
-    return [first, *(each for each in others if not context.timed or takes(each) >= _LITTLE * whole_ms)]
+    return [first, *(each for each in others if not case.timed or takes(each) >= _LITTLE * whole_ms)]
 
 
 def _names(lines: Sequence[OutsideLine], *, quoted: bool = False) -> str:
@@ -390,7 +393,7 @@ def _some_of_all(some: int, every: int) -> str:
 
 
 def _to_do(
-    context: FindingContext,
+    case: Case,
     left: Sequence[Operator],
     lines: Sequence[OutsideLine],
     told: Sequence[Sequence[OutsideLine]],
@@ -398,7 +401,7 @@ def _to_do(
     alone: bool,
 ) -> tuple[str, ...]:
     """What to do, one thing each."""
-    if not context.series.first.delegate_calls:
+    if not case.series.first.delegate_calls:
         return ("no delegate took anything: export with --backend xnnpack",)
     if any(line.reasons for line in lines):
         parts = [_advice(each, alone=alone) for each in told]
@@ -411,21 +414,20 @@ def _to_do(
             parts.append(f"no cure is known for {named}; the percentage does not count it")
     else:
         kinds = some_of(list(by_kind(left)))
-        parts = [f"portable kernels ({kinds}) run on one thread without SIMD tuning; {REASON_NOT_KNOWN}"]
-    graph = context.series.graph
+        parts = [f"portable kernels ({kinds}) run on one thread without SIMD tuning", REASON_NOT_KNOWN]
+    graph = case.series.graph
     if graph and graph.origin and graph.origin.file:
-        parts += _to_try(context, [line for line in lines if line.reasons and line.helped])
+        parts += _to_try(case, [line for line in lines if line.reasons and line.helped])
     return tuple(parts)
 
 
-def _to_try(context: FindingContext, helped: Sequence[OutsideLine]) -> Iterator[str]:
+def _to_try(case: Case, helped: Sequence[OutsideLine]) -> Iterator[str]:
     """What the kit can change itself, unless that is hardly any of the time, and what is left to a person."""
     by_kit, by_hand = ([line for line in helped if line.by_kit is kit] for kit in (True, False))
     kit, every = (
-        context.series.spent_by([one for line in some for one in line.operators]).ms
-        for some in (by_kit, helped)
+        case.series.spent_by([one for line in some for one in line.operators]).ms for some in (by_kit, helped)
     )
-    if by_kit and (not context.timed or kit >= _LITTLE * every):
+    if by_kit and (not case.timed or kit >= _LITTLE * every):
         rest = f"; change {_names(by_hand, quoted=True)} by hand" if by_hand else ""
         does = f"changes {_names(by_kit, quoted=True)} in a copy of your file and measures it"
         yield f"`sme2prof try RUN {OUTSIDE}` {does} (RUN: the folder of this report){rest}"

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 
 from model_profiling.core.errors import FormatError
-from model_profiling.core.flatbuffer import FlatBuffer, Table
+from model_profiling.core.flatbuffer import FlatBuffer, FlatTable
 from model_profiling.program import category
 from model_profiling.program.category import Tensors, last_size
 from model_profiling.program.delegates.protocol import Graph, Payload
@@ -178,7 +178,7 @@ def resized(graph: Graph, resized: Callable[[Tensor], Tensor]) -> Graph:
     return replace(graph, nodes=tuple(map(at_size, graph.nodes)))
 
 
-def _value(buffer: FlatBuffer, entry: Table) -> tuple[int, int, Tensor]:
+def _value(buffer: FlatBuffer, entry: FlatTable) -> tuple[int, int, Tensor]:
     """A value's id, its position among a call's arguments (if it is one), and its tensor."""
     kind = entry.scalar(0, "u8")
     content = entry.table(1, "an XNNPACK value")
@@ -194,7 +194,7 @@ def _value(buffer: FlatBuffer, entry: Table) -> tuple[int, int, Tensor]:
     return content.scalar(6, "u32"), content.scalar(4, "u32"), described
 
 
-def _node(buffer: FlatBuffer, index: int, entry: Table, values: dict[int, Tensor]) -> GraphNode:
+def _node(buffer: FlatBuffer, index: int, entry: FlatTable, values: dict[int, Tensor]) -> GraphNode:
     number = entry.scalar(0, "u8")
     content = entry.table(1, "an XNNPACK node")
     if content is None or not 1 <= number <= len(_KINDS):
@@ -223,7 +223,7 @@ def _node(buffer: FlatBuffer, index: int, entry: Table, values: dict[int, Tensor
 
 
 def _ids(
-    buffer: FlatBuffer, content: Table, fields: tuple[int, ...], values: dict[int, Tensor]
+    buffer: FlatBuffer, content: FlatTable, fields: tuple[int, ...], values: dict[int, Tensor]
 ) -> tuple[int, ...]:
     """Ids of the values a node names; absent inputs (a bias, a mask) are left out."""
     ids = tuple(content.scalar(field, "u32") for field in fields)
@@ -234,7 +234,7 @@ def _ids(
     return named
 
 
-def _window(content: Table, kind: str) -> Window | None:
+def _window(content: FlatTable, kind: str) -> Window | None:
     if not kind:
         return None
     top, right, bottom, left, height, width, *rest = (content.scalar(field, "u32") for field in range(13))
@@ -247,7 +247,7 @@ def _window(content: Table, kind: str) -> Window | None:
     return Window(kernel, stride, dilation, padding, rest[6], rest[4], rest[5])
 
 
-def _clamp(entry: Table) -> tuple[float | None, float | None] | None:
+def _clamp(entry: FlatTable) -> tuple[float | None, float | None] | None:
     limits = entry.table(3, "an XNNPACK node's limits")
     if limits is None:
         return None

@@ -1,14 +1,17 @@
-"""The context in which causes are looked for, with helpers that all causes share."""
+"""A case: a series in which causes of lost time are looked for, and what is known about its run."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 
 from model_profiling.analysis.coverage import Coverage
 from model_profiling.analysis.findings import WORTH, Concern, Finding, by_kind, percent, where
 from model_profiling.analysis.operators import CUT, Operator
+from model_profiling.analysis.pairing import Pairing
 from model_profiling.analysis.series import SeriesAnalysis, Spent
+from model_profiling.config.series import Series
 from model_profiling.core.formatting import listing, plural, several
 from model_profiling.program.delegates.reach import reach_in
 from model_profiling.program.flow import Flow, Place, Step, flow_of, input_independent
@@ -26,6 +29,9 @@ NOUNS = {
 ANY_NOUN = "matrix operator"
 CONVERSIONS = ("quantize", "dequantize", "convert")
 
+Free = Sequence[Operator]
+"""Operators of a series that no earlier cause has taken, in the order they run."""
+
 
 @dataclass(frozen=True, slots=True)
 class MethodFlow:
@@ -42,34 +48,62 @@ class MethodFlow:
         return [self.operators[place] for place in places if place in self.operators]
 
 
-@dataclass(frozen=True, slots=True)
-class FindingContext:
-    """A series, and the operators that earlier findings have claimed."""
+WalkedMethods = dict[tuple[str, str], tuple[Flow, frozenset[int]]]
+"""By program and method, what all series with it share: its flow, and the steps that no input reaches."""
 
+
+@dataclass(frozen=True)
+class Case:
     series: SeriesAnalysis
-    timed: bool
-    """Its times are latencies of a CPU that the advice is for, so bounds can be given."""
-    claimed: frozenset[tuple[str, int, int]] = frozenset()
-    """Operators of causes found before, not available to others."""
-    repacking: Mapping[str, int] = field(default_factory=dict)
-    """Kernels that packed weights while the program ran, with their calls, where calls were counted."""
-    flows: Mapping[str, MethodFlow] = field(default_factory=dict)
-    """By method; empty without a program."""
+    every: Sequence[SeriesAnalysis] = ()
+    """All series of the run."""
+    pairings: Sequence[Pairing] = ()
+    about_time: bool = True
+    """Whether the run's CPU is one that the advice is for."""
     coverage: Coverage | None = None
     """What is proven to run on SME2."""
-    threads: frozenset[int] = frozenset()
-    """The thread counts of the run; 0 for one that is not known."""
     executorch: str = ""
-    beside: Mapping[str, float] = field(default_factory=dict)
+    repacking: Mapping[Series, Mapping[str, int]] = field(default_factory=dict)
+    """Kernels that packed weights while the program ran, with their calls, where calls were counted."""
+    beside: Mapping[Series, Mapping[str, float]] = field(default_factory=dict)
     """Other number formats of the model, measured beside this run: milliseconds."""
-    memory_rate: float | None = None
-    """Bytes per second that the memory was measured to give to as many threads."""
+    memory_rates: Mapping[int, float] = field(default_factory=dict)
+    """Bytes per second that the memory was measured to give, by number of threads."""
+    walked: WalkedMethods = field(default_factory=dict, repr=False)
+
+    @property
+    def timed(self) -> bool:
+        """Its times are latencies of a CPU that the advice is for, so bounds can be given."""
+        return self.about_time and self.series.times.are_latencies
+
+    @cached_property
+    def flows(self) -> Mapping[str, MethodFlow]:
+        """By method; empty without a program."""
+        program = self.series.graph.program if self.series.graph else None
+        flows: dict[str, MethodFlow] = {}
+        for name in dict.fromkeys(operator.method for operator in self.series.operators):
+            method = program.method(name) if program and name else None
+            if program is None or method is None:
+                continue
+            if (program.source, name) not in self.walked:
+                flow = flow_of(method)
+                self.walked[program.source, name] = flow, input_independent(flow)
+            flow, independent = self.walked[program.source, name]
+            if not flow.known:
+                continue
+            operators: dict[int, Operator] = {}
+            for operator in self.series.operators:
+                index = flow.at.get(_place(operator)) if operator.method == name else None
+                if index is not None and operator.origin != "backend":
+                    operators.setdefault(index, operator)
+            flows[name] = MethodFlow(flow, independent, operators)
+        return flows
 
     def finding(
         self,
         id: str,
         title: str,
-        action: str,
+        steps: str | Sequence[str],
         about: Sequence[Operator | Concern],
         evidence: Mapping[str, object] | None = None,
         *,
@@ -77,11 +111,11 @@ class FindingContext:
         besides: Spent | None = None,
         besides_what: str = "",
         first_step: str = "",
-        parts: tuple[str, ...] = (),
         has_cure: bool = True,
         slower: float = 1.0,
-    ) -> Finding:
-        """A finding about operators that may save `saved_ms`, by default all of their time, and `besides`.
+    ) -> Finding | None:
+        """A finding about operators that may save `saved_ms`, by default all of their time, and `besides`;
+        None if that is too little.
 
         Without latencies, they are known to take about `slower` times as long as their work suggests.
         """
@@ -91,18 +125,20 @@ class FindingContext:
         if saved_ms is None:
             saved_ms = self.series.spent_by([one for each in concerns for one in each.operators]).ms
         beside_ms = besides.ms if besides else 0.0
+        gain = self.series.gain_pct(saved_ms, beside_ms) if self.timed else None
+        if gain is not None and gain < 100 * WORTH:
+            return None
         return Finding(
             id,
             title,
-            action,
+            (steps,) if isinstance(steps, str) else tuple(steps),
             self.series,
             concerns,
             evidence or {},
-            self.series.gain_pct(saved_ms, beside_ms) if self.timed else None,
+            gain,
             besides if beside_ms else None,
             besides_what,
             first_step=first_step,
-            parts=parts,
             has_cure=has_cure,
             weight_pct=0.0 if self.timed else self._work_pct(concerns, slower),
         )
@@ -115,10 +151,9 @@ class FindingContext:
         whole = sum(map(self.weight, self.series.operators)) + (slower - 1) * own
         return percent(slower * own / whole) if whole else 0.0
 
-    def largest(self, wanted: Callable[[Operator], bool]) -> list[Operator]:
-        """Operators that no other cause has, heaviest first."""
-        chosen = (each for each in self.series.operators if each.identity not in self.claimed)
-        return sorted(filter(wanted, chosen), key=self.weight, reverse=True)
+    def largest(self, free: Free, wanted: Callable[[Operator], bool]) -> list[Operator]:
+        """Those of the free operators, heaviest first."""
+        return sorted(filter(wanted, free), key=self.weight, reverse=True)
 
     def weight(self, operator: Operator) -> float:
         """Sort key of operators: time, or arithmetic and bytes where times say nothing."""
@@ -140,35 +175,12 @@ class FindingContext:
         return None if known is None or index is None else (known, index)
 
     def does_not_depend_on_input(self, operator: Operator) -> bool:
-        found = self.step(operator)
-        return found is not None and found[1] in found[0].independent
+        known = self.step(operator)
+        return known is not None and known[1] in known[0].independent
 
 
-WalkedMethods = dict[int, tuple[Flow, frozenset[int]]]
-"""By the `id` of a method, what all series with it share: its flow, and the steps that no input reaches."""
-
-
-def flows_of(series: SeriesAnalysis, walked: WalkedMethods | None = None) -> dict[str, MethodFlow]:
-    walked = {} if walked is None else walked
-    program = series.graph.program if series.graph else None
-    flows: dict[str, MethodFlow] = {}
-    for name in dict.fromkeys(operator.method for operator in series.operators):
-        method = program.method(name) if program and name else None
-        if method is None:
-            continue
-        if id(method) not in walked:
-            flow = flow_of(method)
-            walked[id(method)] = flow, input_independent(flow)
-        flow, independent = walked[id(method)]
-        if not flow.known:
-            continue
-        operators: dict[int, Operator] = {}
-        for operator in series.operators:
-            index = flow.at.get(_place(operator)) if operator.method == name else None
-            if index is not None and operator.origin != "backend":
-                operators.setdefault(index, operator)
-        flows[name] = MethodFlow(flow, independent, operators)
-    return flows
+def identities(operators: Free) -> frozenset[tuple[str, int, int]]:
+    return frozenset(operator.identity for operator in operators)
 
 
 def _place(operator: Operator) -> Place:
@@ -197,37 +209,36 @@ def some_of(names: Sequence[str], most: int = KINDS_NAMED) -> str:
     return listing((*names[:most], "others") if len(names) > most else names)
 
 
-def between_operators(context: FindingContext) -> Finding | None:
+def between_operators(case: Case, _free: Free) -> Finding | None:
     """Time of a single delegate call beside its operators; `outside` covers the edges of several calls."""
-    series = context.series
+    series = case.series
     spent = series.spent(series.breakdown.delegate_overhead)
-    if not context.timed or series.first.delegate_calls != 1 or spent.share < 0.10:
+    if not case.timed or series.first.delegate_calls != 1 or spent.share < 0.10:
         return None
     inside, short = sum(operator.delegated for operator in series.operators), short_operators(series)
-    cut = (
-        "XNNPACK's clock counts whole microseconds only, so this time includes about half a microsecond of "
-        "each operator"
-    )
-    tracer = (
+    steps = [f"{inside} operators run in one delegate call, {short} of them in less than a microsecond"]
+    if is_cut(series):
+        steps.append(
+            "XNNPACK's clock counts whole microseconds only, so this time includes about half a microsecond "
+            "of each operator"
+        )
+    steps.append(
         "the percentage does not include the tracer's own time"
         if series.tracing.ms
         else "the tracer adds a little to each, so check the latency without it first"
     )
-    return Finding(
-        "delegate-overhead",
-        "Merge small operators: the delegate spends time between them",
-        f"{inside} operators run in one delegate call, {short} of them in less than a microsecond"
-        f"{f'; {cut}' if is_cut(series) else ''}; {tracer}",
-        series,
-        evidence={
-            "ms": round(spent.ms, 6),
-            "share_pct": percent(spent.share),
-            "operators_in_call": inside,
-            "operators_below_1us": short,
-            "tracer_ms": round(series.tracing.ms, 6),
-        },
-        max_gain_pct=series.gain_pct(0.0, spent.ms),
-    )
+    evidence = {
+        "ms": spent.ms,
+        "share": spent.share,
+        "operators_in_call": inside,
+        "operators_below_1us": short,
+        "tracer_ms": series.tracing.ms,
+    }
+    title = "Merge small operators: the delegate spends time between them"
+    gain = series.gain_pct(0.0, spent.ms)
+    if gain < 100 * WORTH:
+        return None
+    return Finding("delegate-overhead", title, tuple(steps), series, evidence=evidence, max_gain_pct=gain)
 
 
 def short_operators(series: SeriesAnalysis) -> int:

@@ -1,0 +1,229 @@
+"""Every number has one value: every file of a run, its store and its tables state the same times and shares.
+
+Timelines are left out: they are the raw events of one dump.
+"""
+
+from __future__ import annotations
+
+import csv
+import json
+import re
+import shutil
+from collections import defaultdict
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from recorded_runs import ARM, SME2, X86_64, Json, load
+
+from model_profiling.config import names
+from model_profiling.config.series import Series
+from model_profiling.report.tables import AnalysedRun
+from model_profiling.runs import Run
+from model_profiling.store.run_rows import Labels, identity_of, rows_of_run
+from model_profiling.workflow.analyse import analyse, write_analysis
+from model_profiling.workflow.report import write_report
+
+E2E = "end to end"
+MEDIAN, TRACED = "median without the tracer, ms", "traced mean, ms"
+Subject = tuple[Series, str, str]
+"""Of which series; which operator (its call, position and name), category or end to end; which quantity."""
+Statement = tuple[Subject, float, str]
+"""With the value, and where it is stated."""
+FIGURES = ("ms", "share", "median_ms", "p10_ms", "p90_ms")
+SHOWN = re.compile(r"(\d+\.\d+)(%?)")
+
+
+def series_of(entry: Any) -> Series:
+    return Series(entry["experiment"], entry["threads"])
+
+
+def operator(entry: Any) -> str:
+    return f"{entry['call']}.{entry['position']} {entry['name']}"
+
+
+def of_operators(series: Series, rows: Any, source: str) -> Iterator[Statement]:
+    for row in rows:
+        for figure in FIGURES:
+            yield (series, operator(row), figure), float(row[figure]), source
+
+
+def of_csv(run_dir: Path) -> Iterator[Statement]:
+    for entry in load(run_dir / names.ANALYSIS)["per_etdump"]:
+        series, path = series_of(entry), run_dir / entry["csv_stats"]
+        with path.open(newline="") as stream:
+            rows = list(csv.DictReader(stream))
+        yield from of_operators(series, rows, path.name)
+        for row in rows:
+            for column in ("total_ms", "avg_ms"):
+                yield (series, operator(row), "ms"), float(row[column]), f"{path.name}, {column}"
+            yield (series, operator(row), "share"), float(row["pct_total"]) / 100, f"{path.name}, pct_total"
+
+
+def of_summary(run_dir: Path) -> Iterator[Statement]:
+    summary = load(run_dir / names.ANALYSIS)
+    for entry in summary["per_etdump"]:
+        series, source = series_of(entry), "per_etdump"
+        parts = {
+            **entry["categories_ms"],
+            "Framework overhead": entry["framework_overhead_ms"],
+            "Unattributed": entry["unattributed_ms"],
+        }
+        yield from (((series, part, "ms"), ms, source) for part, ms in parts.items())
+        yield (series, E2E, TRACED), entry["e2e_ms"], source
+    named: dict[str, Series] = {}
+    for entry in summary["series"]:
+        series, source = series_of(entry), "series"
+        named[str(series)] = series
+        for figure in ("ms", "share"):
+            yield from (((series, part, figure), value, source) for part, value in entry[figure].items())
+        yield (series, E2E, TRACED), entry["e2e_ms"], source
+        yield (series, E2E, MEDIAN), entry["untraced_ms"], source
+        yield from of_operators(series, entry["operators"], source)
+    for pair in summary["pairs"]:
+        for side in ("baseline", "candidate"):
+            series = series_of(pair[side])
+            for row in pair.get("categories", ()):
+                for figure in ("ms", "share"):
+                    yield (
+                        (series, row["category"], figure),
+                        row[f"{side}_{figure}"],
+                        f"pairs, {pair['label']}",
+                    )
+    operators = {str(series_of(each)): each["operators"] for each in summary["series"]}
+    for finding in summary["findings"]:
+        for row in finding["evidence"].get("operators", ()):
+            alike = [
+                each
+                for each in operators.get(finding["subject"], ())
+                if (each["name"], each["module_path"]) == (row["operator"], row["module"])
+            ]
+            if len(alike) == 1 and row["ms"] is not None and row.get("operator_count", 1) == 1:
+                key = operator(alike[0])
+                yield (named[finding["subject"]], key, "ms"), row["ms"], f"findings, {finding['id']}"
+                yield (named[finding["subject"]], key, "share"), row["share"], f"findings, {finding['id']}"
+    for entry in (summary["sme2_headroom"] or {}).get("per_series", ()):
+        series, part = series_of(entry), entry["bottleneck_before"]
+        yield (series, E2E, MEDIAN), entry["latency_ms"], "sme2_headroom"
+        yield (series, part["category"], "share"), part["share"], "sme2_headroom"
+    totals = summary["category_totals_ms"]
+    summed = {part: sum(each["ms"][part] for each in summary["series"]) for part in totals}
+    assert totals == pytest.approx(summed, rel=1e-9)
+
+
+def of_latencies(run_dir: Path) -> Iterator[Statement]:
+    """`metrics.json` and the pipeline's summary, and every other file with the latencies of a series."""
+    for path in (run_dir / names.METRICS, *run_dir.glob("*_pipeline_summary.json")):
+        for entry in load(path)["latencies"]:
+            yield (series_of(entry), E2E, MEDIAN), entry["end_to_end_ms"]["median"], path.name
+            yield (series_of(entry), E2E, "mean"), entry["end_to_end_ms"]["mean"], path.name
+    run = Run.open(run_dir)
+    for series in run.series:
+        stats = run.robust_stats(series)
+        assert stats is not None and stats.end_to_end_ms is not None
+        yield (series, E2E, MEDIAN), stats.end_to_end_ms.median, "robust_stats"
+        yield (series, E2E, "mean"), stats.end_to_end_ms.mean, "robust_stats"
+
+
+def of_python(run: AnalysedRun) -> Iterator[Statement]:
+    for row in run.categories:
+        for figure in ("ms", "share"):
+            yield (series_of(row), str(row["category"]), figure), float(row[figure] or 0), "run.categories"
+    for row in run.operators:
+        yield from of_operators(series_of(row), [row], "run.operators")
+    for row in run.latencies:
+        yield (series_of(row), E2E, MEDIAN), float(row["median_ms"] or 0), "run.latencies"
+        yield (series_of(row), E2E, "mean"), float(row["mean_ms"] or 0), "run.latencies"
+
+
+def of_store(run_dir: Path) -> Iterator[Statement]:
+    run = Run.open(run_dir)
+    rows = rows_of_run(run, identity_of(run), Labels())
+    for row in rows["operators"]:
+        yield from of_operators(series_of(row), [row], "store: operators")
+    for row in rows["experiments"]:
+        yield (series_of(row), E2E, MEDIAN), row["median_ms"], "store: experiments"
+        yield (series_of(row), E2E, "mean"), row["mean_ms"], "store: experiments"
+
+
+@pytest.fixture(scope="module", params=[ARM, SME2, X86_64], ids=lambda path: str(path.name))
+def written(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A recorded run with every file written by today's code."""
+    run_dir = tmp_path_factory.mktemp("one_value") / "linux"
+    shutil.copytree(request.param, run_dir)
+    write_analysis(analyse(run_dir))
+    write_report(run_dir)
+    return run_dir
+
+
+def test_no_two_files_give_one_number_two_values(written: Path) -> None:
+    values: dict[Subject, dict[float, list[str]]] = defaultdict(lambda: defaultdict(list))
+    statements = (
+        *of_summary(written),
+        *of_csv(written),
+        *of_latencies(written),
+        *of_python(analyse(written)),
+        *of_store(written),
+    )
+    for subject, value, source in statements:
+        known = values[subject]
+        same = next((each for each in known if each == pytest.approx(value, rel=1e-9, abs=1e-12)), value)
+        known[same].append(source)
+    wrong = {subject: dict(stated) for subject, stated in values.items() if len(stated) > 1}
+    assert not wrong
+    operators = {subject[:2] for subject in values if subject[1][0].isdigit()}
+    assert len(operators) == 11 * len(load(written / names.ANALYSIS)["series"])
+    assert all(len(values[subject[0], subject[1], "ms"]) == 1 for subject in operators)
+
+
+def tables_of(markdown: str) -> Iterator[tuple[list[str], list[list[str]]]]:
+    block: list[list[str]] = []
+    for line in (*markdown.splitlines(), ""):
+        if line.startswith("|"):
+            block.append([cell.strip().strip("`") for cell in line.strip("|").split("|")])
+        elif block:
+            yield block[0], block[2:]
+            block = []
+
+
+def test_the_page_shows_these_values_rounded_and_its_parts_add_up(written: Path) -> None:
+    summary: Json = json.loads((written / names.ANALYSIS).read_text())
+    exact: dict[tuple[str, str], set[float]] = defaultdict(set)
+    for entry in summary["series"]:
+        for part, ms in entry["ms"].items():
+            exact[part, "ms"].add(ms)
+            exact[part, "%"].add(100 * entry["share"][part])
+        for each in entry["operators"]:
+            exact[each["name"], "ms"].add(each["ms"])
+            exact[each["name"], "%"].add(100 * each["share"])
+    for pair in summary["pairs"]:  # a kernel has another name on the other side
+        for each in pair.get("operators", ()):
+            exact[each["operator"], "ms"] |= {each["baseline_ms"], each["candidate_ms"]}
+    checked = 0
+    for header, rows in tables_of((written / "report.md").read_text()):
+        columns = [
+            (place, "ms" if name.endswith("ms") else "%")
+            for place, name in enumerate(header)
+            if re.search(r"\bms$|^share", name)
+        ]
+        of_parts = header[0] == "category"
+        if not columns or not (of_parts or "operator" in header):
+            continue
+        subject = 0 if of_parts else header.index("operator")
+        shown: dict[int, int] = defaultdict(int)
+        for row in rows:
+            for place, unit in columns:
+                number = SHOWN.fullmatch(row[place])
+                if number is None:
+                    continue
+                last = 10.0 ** -len(number[1].partition(".")[2])
+                if (row[subject], unit) in exact:
+                    # Rounded so that a column adds up: at most one step of the last digit away.
+                    near = min(abs(float(number[1]) - value) for value in exact[row[subject], unit])
+                    assert near <= last + 1e-9, (header, row)
+                    checked += 1
+                    shown[place] += round(float(number[1]) / last)
+                elif of_parts and row[subject].startswith("End to end"):
+                    assert shown[place] == round(float(number[1]) / last), (header, place)
+    assert checked > 20
