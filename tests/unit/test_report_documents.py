@@ -115,7 +115,7 @@ def test_what_failed_or_was_interrupted_comes_before_any_advice() -> None:
     says(told.where_time_goes, "not known", "latency")
     says_together(told.what_next, "Repair off", "failed", crashed.fix)
     told = answers(report(replace(MANIFEST, state="interrupted")))
-    says(told.what_next, "interrupted", "--resume")
+    says(told.what_next, "interrupted", "again")
 
 
 def test_what_is_not_comparable_gives_its_reason_and_no_number() -> None:
