@@ -39,7 +39,7 @@ _DATES = "%Y-%m-%d", "%Y-%m-%dT%H:%M", "%Y-%m-%dT%H:%M:%S"
 @click.option(
     "--out",
     type=frame.FILE,
-    help="Also write a page: .html, or .md with pictures and an .html beside it.",
+    help="Also write a page: .html, or .md with an .html beside it.",
 )
 def history_command(
     *,
