@@ -313,8 +313,8 @@ def sme2_by_operator(series: SeriesAnalysis, coverage: Coverage, *, can_switch: 
     for missing in coverage.missing:
         for each in places.get(missing.operator.key.in_program, ()):
             found[series.place(each)] = f"no: {missing.reason}"
-    for match in matching.match_proven(series, coverage.ran)[0]:
-        found |= dict.fromkeys(map(series.place, match.measured), coverage.yes)
+    for _, measured in matching.match_proven(series, coverage.ran)[0]:
+        found |= dict.fromkeys(map(series.place, measured), coverage.yes)
     return found
 
 

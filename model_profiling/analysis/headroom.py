@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 from model_profiling.analysis.coverage import Coverage, coverage_of
 from model_profiling.analysis.evidence import PlaceEvidence, gather_evidence
-from model_profiling.analysis.matching import Match, match_proven
+from model_profiling.analysis.matching import Matched, match_proven
 from model_profiling.analysis.run import RunAnalysis
 from model_profiling.analysis.series import SeriesAnalysis
 from model_profiling.config.series import Series
@@ -138,11 +138,11 @@ def _project(run: Run, series: SeriesAnalysis, coverage: Coverage, factors: Fact
         FactorGroup(
             name,
             len(members),
-            series.spent_by([operator for match in members for operator in match.measured]).share,
+            series.spent_by([operator for _, measured in members for operator in measured]).share,
             factors.of(name),
         )
         for name in factors.ranges
-        if (members := [found for found in matched if group_of(found.proven) == name])
+        if (members := [match for match in matched if group_of(match[0]) == name])
     )
     latency = run.metrics.latency(series.series) if run.metrics else None
     measured = {name: series.spent(part).share for name, part in series.parts.items()}
@@ -170,14 +170,14 @@ def group_of(operator: MatrixOperator) -> str:
 
 def _after(
     series: SeriesAnalysis,
-    matched: Sequence[Match],
+    matched: Matched,
     measured: Mapping[str, float],
     factor_of: Callable[[str], float],
 ) -> dict[str, float]:
     left = dict(measured)
-    for match in matched:
-        factor = factor_of(group_of(match.proven))
-        for operator in match.measured:
+    for proven, measured_as in matched:
+        factor = factor_of(group_of(proven))
+        for operator in measured_as:
             left[operator.category.value] -= series.spent_by([operator]).share * (1 - 1 / factor)
     whole = sum(left.values())
     return {name: share / whole if whole > 0 else 0.0 for name, share in left.items()}
@@ -195,5 +195,5 @@ def proven_on_sme(series: SeriesAnalysis, coverage: Coverage) -> Mapping[int, st
     where = " under emulation" if coverage.emulated else ""
     matched, _ = match_proven(series, coverage.ran)
     return {
-        series.place(operator): f"{coverage.isa}{where}" for match in matched for operator in match.measured
+        series.place(operator): f"{coverage.isa}{where}" for _, measured in matched for operator in measured
     }

@@ -124,12 +124,6 @@ class SmeVerdict:
         return self.answer in ("sme2", "sme", "sme-or-sme2")
 
 
-@dataclass(frozen=True, slots=True)
-class MatrixShare:
-    sme: int
-    total: int
-
-
 def executed_kernels(
     calls: Mapping[str, int | None], sizes: Mapping[str, Sequence[Sequence[int]]] | None = None
 ) -> tuple[KernelUse, ...]:
@@ -188,11 +182,11 @@ def sme_verdict(uses: Iterable[KernelUse], *, traced: bool) -> SmeVerdict:
     return SmeVerdict("unknown", "no kernel evidence")
 
 
-def matrix_share(uses: Iterable[KernelUse]) -> MatrixShare | None:
-    """How many matrix operators took an SME path: one SME2 kernel says nothing of the rest."""
+def matrix_share(uses: Iterable[KernelUse]) -> tuple[int, int]:
+    """How many matrix operators took an SME path, of how many: one SME2 kernel says nothing of the rest."""
     counted = [use for use in uses if _multiplies(use.kernel)]
     sme = sum(use.calls or 0 for use in counted if use.kernel.has_sme)
-    return MatrixShare(sme, total=sum(use.calls or 0 for use in counted)) if counted else None
+    return sme, sum(use.calls or 0 for use in counted)
 
 
 def _multiplies(kernel: Kernel) -> bool:

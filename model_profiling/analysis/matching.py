@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 from model_profiling.analysis.attribution import Share
 from model_profiling.analysis.kernels import KernelUse, SmeVerdict
@@ -55,17 +55,13 @@ def _place(proven: MatrixOperator, key: OperatorKey) -> Hashable:
     return key if key.node >= 0 else (key.call, proven.order, proven.of)
 
 
-@dataclass(frozen=True, slots=True)
-class Match:
-    """An operator proven on SME2, and the operators that do its work in the measured series."""
-
-    proven: MatrixOperator
-    measured: tuple[Operator, ...]
+Matched = list[tuple[MatrixOperator, tuple[Operator, ...]]]
+"""Operators proven on SME2, each with the operators that do its work in the measured series."""
 
 
 def match_proven(
     series: SeriesAnalysis, operators: Sequence[MatrixOperator]
-) -> tuple[list[Match], tuple[str, ...]]:
+) -> tuple[Matched, tuple[str, ...]]:
     """Proven operators with their counterparts in `series`, and the names of those without one.
 
     A node that ran as more or fewer operators than here counts only if all of them were proven.
@@ -79,15 +75,15 @@ def match_proven(
     theirs: dict[Hashable, list[MatrixOperator]] = {}
     for operator in operators:
         theirs.setdefault(_place(operator, operator.key), []).append(operator)
-    matched: list[Match] = []
+    matched: Matched = []
     unmatched: list[str] = []
     for place, members in theirs.items():
         found = ours.get(place, [])
         if len(found) == len(members):
             pairs = zip(members, found, strict=True)
-            matched += [Match(operator, (one,)) for operator, one in pairs if operator.on_sme]
+            matched += [(operator, (one,)) for operator, one in pairs if operator.on_sme]
         elif found and all(operator.on_sme for operator in members):
-            matched.append(Match(members[0], tuple(found)))
+            matched.append((members[0], tuple(found)))
         else:
             unmatched += [operator.name for operator in members if operator.on_sme]
     return matched, tuple(unmatched)

@@ -6,7 +6,6 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
-from typing import TypeVar
 
 import numpy as np
 
@@ -92,9 +91,6 @@ class RunAnalysis:
         return first_of_each((found.series, found) for found in self.series)
 
 
-_Analysis = TypeVar("_Analysis", bound=RunAnalysis)
-
-
 def answers_in_short(answers: Iterable[tuple[str, Speedup]]) -> str:
     """The first answers in one line; empty if there are none."""
     told = [f"{label}: {found.in_short}" for label, found in answers]
@@ -157,13 +153,6 @@ def analyse_run(
 
 
 _WITHOUT_IT = "the other dumps are analysed without it"
-
-
-def with_more_evidence(analysis: _Analysis, run: Run) -> _Analysis:
-    """Repeat what depends on evidence, after more of it was added to the run; dumps are not read again."""
-    proven = proven_of(run, analysis.series)
-    findings = findings_of(run, analysis.series, analysis.pairings, proven.coverage)
-    return replace(analysis, run=run, findings=findings, proven=proven)
 
 
 def proven_of(run: Run, series: Sequence[SeriesAnalysis]) -> Proven:

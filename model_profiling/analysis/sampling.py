@@ -5,18 +5,16 @@ from __future__ import annotations
 import math
 import re
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from enum import Enum
 
 from model_profiling.analysis.attribution import Share
 from model_profiling.analysis.kernel_names import classify
-from model_profiling.analysis.kernels import KernelUse, multiply_adds
 from model_profiling.analysis.operators import Operator
 from model_profiling.analysis.series import SeriesAnalysis
 from model_profiling.config.series import Series
 from model_profiling.core.errors import FormatError
-from model_profiling.core.formatting import percent, plural
 from model_profiling.program.category import MATRIX
 from model_profiling.runner.samples import SampledFunction, Samples
 from model_profiling.runs.evidence import read_samples
@@ -297,48 +295,3 @@ def gather_inside(run: Run, analysed: Sequence[SeriesAnalysis]) -> tuple[InsideS
         if samples is not None:
             found.append(inside_series(series, samples, known.get(series)))
     return tuple(found)
-
-
-# Sampling checked against counting: two ways to know which KleidiAI kernels ran.
-
-MUST_BE_SEEN = 0.05
-"""A kernel with more than this share of the time must appear in the samples."""
-_SURE = 10
-"""With this many samples expected, chance does not leave a kernel out."""
-_RULE_OF_THREE = 3.0
-"""With 95% confidence, something absent from n samples takes less than 3 / n of the time."""
-
-
-def disagreements(seen: Mapping[str, int], counted: Sequence[KernelUse]) -> Iterator[str]:
-    """Contradictions between both ways; `seen` holds the samples of each KleidiAI entry."""
-    ran = _kleidiai(counted)
-    for name in seen:
-        if name not in ran:
-            yield f"{name} was sampled, but no call of it was counted"
-    work = {name: multiply_adds(use.worked_on) for name, use in ran.items() if use.kernel.role == "matmul"}
-    total = sum(made or 0 for made in work.values())
-    for name, made in work.items():
-        # Among kernels that all multiply, shares of arithmetic and of time are about the same.
-        share = (made or 0) / total if total else 0.0
-        if name not in seen and share > MUST_BE_SEEN and share * sum(seen.values()) >= _SURE:
-            yield f"{name} did {percent(share)} of the counted arithmetic, but was never sampled"
-
-
-def agreement(seen: Mapping[str, int], samples: int, counted: Sequence[KernelUse]) -> str:
-    ran = _kleidiai(counted)
-    if not ran:
-        return f"no KleidiAI kernel was found in {plural(samples, 'sample')}, and none was counted"
-    kernels = "kernel was" if len(seen) == 1 else "kernels were"
-    said = f"{len(seen)} KleidiAI {kernels} found in {plural(samples, 'sample')}, and counted"
-    unseen = sum(name not in seen for name in ran)
-    bound = percent(min(1.0, _RULE_OF_THREE / samples)) if samples else "100%"
-    return (
-        f"{said}; {unseen} more were counted but not sampled, each with less than {bound} of the samples"
-        if unseen
-        else said
-    )
-
-
-def _kleidiai(counted: Sequence[KernelUse]) -> dict[str, KernelUse]:
-    called = (use for use in counted if use.kernel.library == "kleidiai" and use.evidence == "executed")
-    return {use.kernel.name: use for use in called}

@@ -286,9 +286,10 @@ class ProgramView:
     def _fit(self, group: RunGroup) -> MethodFit | None:
         if self.program is None or not self._methods:
             return None
-        if id(group) not in self._fits:
+        first = int(group.runs[0])  # a run has one structure, so it names its group
+        if first not in self._fits:
             best = best_fit(self._methods, group)
-            self._fits[id(group)] = None if best.contradiction or best.rivals else best
+            self._fits[first] = None if best.contradiction or best.rivals else best
             if best.rivals and not best.contradiction:
                 fitting = listing((best.method.name, *best.rivals))
                 doubt = f"{self.program.source} has several methods that fit this dump ({fitting})"
@@ -299,7 +300,7 @@ class ProgramView:
                 if self.proven:
                     found = f"this dump was not made by {source}, the program of its run"
                 self.misfits.append(f"{found}: {best.contradiction}; shapes and sources are left out")
-        return self._fits[id(group)]
+        return self._fits[first]
 
     def _delegated(self, method: str, call: CallFit) -> dict[int, OperatorSource]:
         if call.delegate is None:

@@ -58,9 +58,7 @@ def _described(entry: ModelEntry) -> Iterator[str]:
     counts = [(shape, len(list(group))) for shape, group in groupby(entry.inputs or ())]
     inputs = "; ".join(f"{count} of {shape}" if count > 1 else shape for shape, count in counts)
     options = ",".join(option.shown for option in entry.options)
-    facts = [f"inputs {inputs or 'known once loaded'}", f"options {MARK}{options}" if options else ""]
-    facts.append(f"needs {', '.join(entry.missing)} (not installed)" if entry.missing else "")
-    yield "; ".join(filter(None, facts))
+    yield f"inputs {inputs or 'known once loaded'}" + (f"; options {MARK}{options}" if options else "")
     for dtype in (dtype for dtype in FORMATS if dtype not in entry.dtypes):
         yield f"no {dtype}: {entry.not_supported.get(dtype, 'not registered for it')}"
 

@@ -16,7 +16,6 @@ from model_profiling.report.headroom import outlook_facts
 from model_profiling.report.verdict import answers
 from model_profiling.runs.evidence import Factors
 from model_profiling.runs.folders import expand_runs
-from model_profiling.workflow.measure import use_factors
 from model_profiling.workflow.report import (
     ToolFiles,
     combined_page,
@@ -25,10 +24,10 @@ from model_profiling.workflow.report import (
     write_for_tools,
     write_report,
 )
-from model_profiling.workflow.share import Shared, share_report
 
 if TYPE_CHECKING:
     from model_profiling.report.data import ReportData
+    from model_profiling.workflow.share import Shared
 
 
 @frame.command(
@@ -97,9 +96,13 @@ def report_command(
         )
     with shown_progress() as progress:
         if factors is not None:
+            from model_profiling.workflow.measure import use_factors  # loads all that measures
+
             for run_dir in run_dirs:
                 use_factors(run_dir, factors)
         if share:
+            from model_profiling.workflow.share import share_report
+
             shared = share_report(run_dirs, out, **heading, archive=archive, progress=progress)
             _say_shared(shared, as_json)
             return

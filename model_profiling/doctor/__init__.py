@@ -83,7 +83,7 @@ def prerequisites(*, phones: bool = False) -> Diagnosis:
 def examine() -> Diagnosis:
     adb, devices = checks.adb()
     emulator, emulated = _emulator()
-    found = (
+    results = (
         checks.python_version(),
         *checks.packages(),
         checks.compiler(),
@@ -100,11 +100,11 @@ def examine() -> Diagnosis:
         checks.cmake(),
         checks.git(),
     )
-    host = _host(CheckList(tuple(found)).ok)
+    host = _host(CheckList(results).ok)
     there = shutil.which("ssh") is not None
     reach = "latency on any Arm Linux machine that you reach with ssh" if there else "no ssh is installed"
     targets = (host, emulated, _android(devices), TargetState("ssh", there, reach))
-    return _diagnosis(*found, targets=targets)
+    return _diagnosis(*results, targets=targets)
 
 
 def fetch_emulation() -> None:
@@ -112,9 +112,9 @@ def fetch_emulation() -> None:
     EmulatedTarget().prepare()
 
 
-def _diagnosis(*found: Check, targets: tuple[TargetState, ...] = ()) -> Diagnosis:
+def _diagnosis(*results: Check, targets: tuple[TargetState, ...] = ()) -> Diagnosis:
     have = detect_host().names
-    return Diagnosis(found, {name: name in have for name in FEATURES}, targets)
+    return Diagnosis(results, {name: name in have for name in FEATURES}, targets)
 
 
 def _cpu() -> Check:

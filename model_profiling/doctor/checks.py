@@ -53,12 +53,12 @@ def _found(name: str, find: Callable[[], str]) -> Check:
 
 
 def python_version() -> Check:
-    found = f"{platform.python_version()} at {sys.executable}"
+    version = f"{platform.python_version()} at {sys.executable}"
     low, high = PYTHON
     if low <= sys.version_info[:2] <= high:
-        return Check("Python", "pass", found)
+        return Check("Python", "pass", version)
     fix = f"{with_another_python()}, with a Python {low[0]}.{low[1]} to {high[0]}.{high[1]}"
-    return Check("Python", "fail", found, fix)
+    return Check("Python", "fail", version, fix)
 
 
 def virtual_environments() -> Check:
@@ -90,19 +90,19 @@ def sdk() -> Check:
 def git() -> Check:
     """Start git, not just look for it: the `git` of a bare macOS only asks for the developer tools."""
     path = shutil.which("git")
-    said = process.run([path, "--version"], timeout=20) if path else None
-    if said and said.ok:
-        return Check("git", "pass", said.stdout.strip())
-    found = f"{path} does not work" if path else "not found"
-    words = f"{found}; needed only to download ExecuTorch's source"
+    version = process.run([path, "--version"], timeout=20) if path else None
+    if version and version.ok:
+        return Check("git", "pass", version.stdout.strip())
+    problem = f"{path} does not work" if path else "not found"
+    words = f"{problem}; needed only to download ExecuTorch's source"
     return Check("git", "optional", words, this_distribution().fix("git"))
 
 
 def disk_space(needed_gb: float = NEEDED_GB) -> Check:
     free = shutil.disk_usage(Path.cwd()).free / 1e9
-    found = f"{free:.1f} GB free in {Path.cwd()}"
-    short = [found] if free < needed_gb else []
-    return check_unless(short, "disk space", found, f"free at least {needed_gb:.0f} GB")
+    space = f"{free:.1f} GB free in {Path.cwd()}"
+    short = [space] if free < needed_gb else []
+    return check_unless(short, "disk space", space, f"free at least {needed_gb:.0f} GB")
 
 
 def cmake() -> Check:
@@ -128,13 +128,13 @@ def ndk() -> Check:
 def adb() -> tuple[Check, tuple[str, ...]]:
     """Check adb, and return the serials of the devices that are ready."""
     try:
-        found = find_adb()
-        devices = found.devices()
+        program = find_adb()
+        devices = program.devices()
     except SetupError as problem:
         return Check("adb", "optional", f"{problem.problem}; only phones need it", problem.fix), ()
     ready = tuple(serial for serial, state in devices.items() if state == "device")
     waiting = [f"{serial} is {state}" for serial, state in devices.items() if state != "device"]
-    named = f"{found.version} at {found.path}"
+    named = f"{program.version} at {program.path}"
     if ready:
         return Check("adb", "pass", f"{named}, devices: {', '.join((*ready, *waiting))}"), ready
     fix = "allow debugging on the device's screen" if waiting else "connect a device with USB debugging on"
@@ -144,7 +144,7 @@ def adb() -> tuple[Check, tuple[str, ...]]:
 def phone_settings() -> tuple[Check, ...]:
     """One check per phone whose power mode a run could not restore."""
     try:
-        found = unfinished_work()
+        unfinished = unfinished_work()
     except ImportError:  # the checks of packages say what is missing
         return ()
     return tuple(
@@ -154,7 +154,7 @@ def phone_settings() -> tuple[Check, ...]:
             f"power mode {left.mode}, set on {left.since}, is still set on {left.device}",
             f"connect it, then: {sme2prof('clean', '--target', 'android:SERIAL')}",
         )
-        for left in found
+        for left in unfinished
         if not MachineLock(left.device, (left.device,)).is_held()
     )
 
@@ -200,11 +200,11 @@ def packages() -> Iterator[Check]:
 def _requirements(distribution: str) -> list[Check]:
     from packaging.requirements import Requirement
 
-    asked = [Requirement(line) for line in importlib.metadata.requires(distribution) or []]
+    requirements = [Requirement(line) for line in importlib.metadata.requires(distribution) or []]
     extras = ("", "executorch")
     return [
         _fits(requirement)
-        for requirement in asked
+        for requirement in requirements
         if not requirement.marker or any(requirement.marker.evaluate({"extra": extra}) for extra in extras)
     ]
 
@@ -291,16 +291,16 @@ QUESTIONS = {
 def phone_report(serial: str | None = None) -> dict[str, str]:
     """The answers of adb and the phone, by title; without `serial`, of the only phone."""
     adb = find_adb()
-    told = {"adb": f"{adb.version} at {adb.path}", "devices": adb.run("devices", "-l").stdout.strip()}
+    report = {"adb": f"{adb.version} at {adb.path}", "devices": adb.run("devices", "-l").stdout.strip()}
     link = AdbLink(serial)
     try:
         link.connect()
     except ProfilingError as problem:
-        return {**told, "problem": str(problem)}
+        return {**report, "problem": str(problem)}
     for title, question in QUESTIONS.items():
-        asked = (str(adb.path), "-s", link.serial, "shell", "-n", question)
+        command = (str(adb.path), "-s", link.serial, "shell", "-n", question)
         # shell.call limits how much of an endless answer it keeps.
-        ended = shell.call(asked, timeout=_ANSWER_S)
-        said = (ended.stdout + ended.stderr).decode("utf-8", "replace").strip()[:_MOST_CHARACTERS]
-        told[title] = f"no answer within {_ANSWER_S:g} s" if ended.cut else said or "nothing"
-    return told
+        ended = shell.call(command, timeout=_ANSWER_S)
+        answer = (ended.stdout + ended.stderr).decode("utf-8", "replace").strip()[:_MOST_CHARACTERS]
+        report[title] = f"no answer within {_ANSWER_S:g} s" if ended.cut else answer or "nothing"
+    return report

@@ -43,8 +43,6 @@ class ModelEntry:
     description: str = ""
     inputs: tuple[str, ...] | None = None
     dtypes: tuple[str, ...] = FORMATS
-    missing: tuple[str, ...] = ()
-    """Python packages that the model imports and that are not installed here."""
     options: tuple[ModelOption, ...] = ()
     """What the user may choose as `name@option=value`."""
     not_supported: Mapping[str, str] = field(default_factory=dict)

@@ -5,10 +5,9 @@ from __future__ import annotations
 
 import ast
 import importlib
-import importlib.util
 import re
 import sys
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, cast
 
@@ -63,17 +62,12 @@ def upstream_table() -> dict[str, tuple[str, str]]:
 
 
 def upstream_entries() -> dict[str, ModelEntry]:
-    entries = {}
-    for name, (module, cls) in upstream_table().items():
-        statements = _statements(module)
-        entries[name] = ModelEntry(
-            name=name,
-            source="executorch",
-            reference=f"{PACKAGE}.{module}:{cls}",
-            inputs=_declared_inputs(statements, cls),
-            missing=_missing_packages(statements),
+    return {
+        name: ModelEntry(
+            name, "executorch", f"{PACKAGE}.{module}:{cls}", inputs=_declared_inputs(module, cls)
         )
-    return entries
+        for name, (module, cls) in upstream_table().items()
+    }
 
 
 def load_upstream(name: str) -> EagerModelBase:
@@ -102,43 +96,18 @@ def add_to_executorch() -> tuple[str, ...]:
     return tuple(added)
 
 
-def _statements(module: str) -> list[ast.stmt]:
-    """All statements in the model's own files, found from its package by relative imports."""
-    waiting = [Path(importlib.import_module(PACKAGE).__path__[0], *module.split("."), "__init__.py")]
-    bodies: dict[Path, list[ast.stmt]] = {}
-    while waiting:
-        path = waiting.pop()
-        if path in bodies or not path.is_file():
-            continue
-        bodies[path] = ast.parse(path.read_text(encoding="utf-8")).body
-        waiting += [
-            path.parent / f"{node.module.replace('.', '/')}.py"
-            for node in bodies[path]
-            if isinstance(node, ast.ImportFrom) and node.level == 1 and node.module
-        ]
-    return [statement for body in bodies.values() for statement in body]
-
-
-def _missing_packages(statements: Iterable[ast.stmt]) -> tuple[str, ...]:
-    wanted: set[str] = set()
-    for statement in statements:
-        match statement:
-            case ast.Import(names=names):
-                wanted.update(alias.name.partition(".")[0] for alias in names)
-            case ast.ImportFrom(module=str(module), level=0):
-                wanted.add(module.partition(".")[0])
-    return tuple(sorted(name for name in wanted if importlib.util.find_spec(name) is None))
-
-
-def _declared_inputs(statements: Iterable[ast.stmt], cls: str) -> tuple[str, ...] | None:
+def _declared_inputs(module: str, cls: str) -> tuple[str, ...] | None:
     """The shapes in the class's `get_example_inputs`, if all are literals."""
-    classes = (node for node in statements if isinstance(node, ast.ClassDef) and node.name == cls)
+    path = Path(importlib.import_module(PACKAGE).__path__[0], *module.split("."), "model.py")
+    nodes = ast.parse(path.read_text(encoding="utf-8")).body if path.is_file() else []
+    classes = (node for node in nodes if isinstance(node, ast.ClassDef) and node.name == cls)
     for method in (part for node in classes for part in node.body):
         if isinstance(method, ast.FunctionDef) and method.name == "get_example_inputs":
             text = ast.unparse(method)
             for name, sizes in _SIZES.findall(text):
                 text = re.sub(rf"\({name}\)", sizes, text)
             calls = [(maker, re.findall(r"\d+|[^\s\d,(]", sizes)) for maker, sizes in _CALL.findall(text)]
-            if calls and all(maker in _FLOATS and "".join(sizes).isdecimal() for maker, sizes in calls):
+            literal = all(maker in _FLOATS and "".join(sizes).isdecimal() for maker, sizes in calls)
+            if calls and literal and ")." not in text:  # nothing is done to what was made
                 return tuple(f"{'x'.join(sizes)} float32" for _, sizes in calls)
     return None

@@ -367,11 +367,11 @@ def _remarks(data: ReportData) -> Iterator[Diagnostic]:
 
 
 def _unfinished(manifest: Manifest) -> Diagnostic:
-    seen, advice = f"the run is {manifest.unfinished}, not finished", "continue it with --resume"
+    seen, advice = f"the run is {manifest.unfinished}, not finished", "run it again to continue"
     if stopped := manifest.why_unfinished:
         seen = f"{seen}: {stopped.problem}"
         fix = stopped.fix or advice
-        advice = fix if "--resume" in fix else f"{fix}, then {advice}"
+        advice = fix if "run it again" in fix else f"{fix}, then {advice}"
     return Diagnostic(None, "unfinished", seen, advice)
 
 

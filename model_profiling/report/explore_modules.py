@@ -9,13 +9,14 @@ A tree is [name, [value for each side], [share for each side], operators, index 
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
 
 from model_profiling.analysis.attribution import RunGroup
 from model_profiling.analysis.operators import Operator
+from model_profiling.analysis.pairing import OperatorPair
 from model_profiling.analysis.series import OVERHEADS, SeriesAnalysis
 from model_profiling.analysis.series_views import Module, module_tree
 from model_profiling.config import names
@@ -77,13 +78,18 @@ def _sides(view: View) -> tuple[str, ...]:
 
 def _tree(view: View) -> _Node:
     if view.timed:
-        return _by_time(module_tree(*view.sides), [break_down(series) for series in view.series], view)
+        pairs = view.pairing.operators if view.pairing else ()
+        alone = {id(pair.candidate[0]): pair for pair in pairs if len(pair.candidate) == 1}
+        return _by_time(module_tree(*view.sides), [break_down(series) for series in view.series], view, alone)
     whole = sum(operator.source.flops or 0 for operator in view.series[-1].operators)
     return _by_work(module_tree(view.series[-1].operators), whole)
 
 
-def _by_time(module: Module, shown: Sequence[ShownTimes], view: View) -> _Node:
-    children = [_by_time(child, shown, view) for child in module.children]
+def _by_time(
+    module: Module, shown: Sequence[ShownTimes], view: View, alone: Mapping[int, OperatorPair]
+) -> _Node:
+    """`alone` are the pairs with one operator after, by its identity."""
+    children = [_by_time(child, shown, view, alone) for child in module.children]
     times = [found.of(side) for found, side in zip(shown, module.operators, strict=True)]
     if not module.path:
         times = [found.end_to_end for found in shown]
@@ -97,20 +103,23 @@ def _by_time(module: Module, shown: Sequence[ShownTimes], view: View) -> _Node:
         max(time.ms for time in times),
         len(module.operators[-1]),
         _main_category(module.operators[-1] or module.operators[0]),
-        _speedup(module, times, view) if comparable else MISSING,
+        _speedup(module, times, view, alone) if comparable else MISSING,
         tuple(children),
     )
 
 
-def _speedup(module: Module, times: Sequence[ShownTime], view: View) -> str:
+def _speedup(
+    module: Module, times: Sequence[ShownTime], view: View, alone: Mapping[int, OperatorPair]
+) -> str:
     """As in the table of operators if it holds one, else from its two times."""
     before, after = (sum(operator.typical_ms for operator in side) for side in module.operators)
     if not module.path:
         before, after = (series.e2e_ms for series in view.series)
     ratio, found = before / after if before and after else None, None
-    for pair in view.pairing.operators if view.pairing and len(module.operators[-1]) == 1 else ():
-        if (pair.baseline, pair.candidate) == tuple(map(tuple, module.operators)):
-            ratio, found = pair.ratio, pair.speedup
+    ours, theirs = module.operators
+    pair = alone.get(id(theirs[0])) if len(theirs) == 1 else None
+    if pair is not None and [*map(id, pair.baseline)] == [*map(id, ours)]:
+        ratio, found = pair.ratio, pair.speedup
     return change_cells(times[0].cells[0], times[1].cells[0], ratio, found)[1]
 
 

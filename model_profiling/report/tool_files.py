@@ -225,10 +225,8 @@ def _section(section: KernelSection, filter_op: str, level: int) -> list[Block]:
 
 
 def _verdict(side: SeriesEvidence) -> str:
-    share = matrix_share(side.uses)
-    took = ""
-    if share and share.sme:
-        took = f"; {share.sme} of {share.total} operators that run as matrix products took an SME path"
+    sme, total = matrix_share(side.uses)
+    took = f"; {sme} of {total} operators that run as matrix products took an SME path" if sme else ""
     return f"{side.series}: {side.sme.text}{took}"
 
 

@@ -278,7 +278,7 @@ class _Asked:
                 break
         manifest = data.run.manifest
         if manifest is not None and manifest.unfinished == "interrupted":
-            yield "Continue the interrupted run with --resume.", None
+            yield "Run it again to continue the interrupted run.", None
         if any(mismatched(data)) or wrong_outputs(data):
             yield "Find out why the outputs differ before you rely on any speed.", None
         on_arm = data.timed and data.is_arm is not False

@@ -35,7 +35,7 @@ from model_profiling.statistics.latency import (
     machine_warnings,
     summarize,
 )
-from model_profiling.statistics.measure import interrupted_share
+from model_profiling.statistics.measure import disturbance, interrupted_share
 from model_profiling.statistics.parity import OutputFile, Parity, compare_outputs
 from model_profiling.statistics.speedup import Speedup, compare_rounds
 
@@ -129,7 +129,8 @@ def _interruptions(journal: Journal, series: Series, entries: Sequence[Entry]) -
         uses = [entry.use for entry in entries if entry.use and entry.use.waited_ns is not None]
         waited, ran = sum(use.waited_ns or 0 for use in uses), sum(use.cpu_ns for use in uses)
         share = waited / (waited + ran) if ran else 0.0
-    return Interruptions(journal.rule(series.threads).measure, share)
+    error = disturbance(entry.inferences for entry in entries)
+    return Interruptions(journal.rule(series.threads).measure, share, error)
 
 
 def _conditions(machine: Machine) -> Conditions:

@@ -259,7 +259,7 @@ class Journal:
         except OSError as problem:
             reason = system_reason(problem)
             raise InputError(
-                f"cannot write {self._path}: {reason}", "free some space, then continue with --resume"
+                f"cannot write {self._path}: {reason}", "free some space, then run it again"
             ) from problem
         self._size += len(content)
         self._keep(entries)

@@ -46,7 +46,7 @@ def scratch_folder(place: RunFiles) -> Iterator[Path]:
     except OSError as problem:
         reason = system_reason(problem)
         raise InputError(
-            f"cannot write {place.work}: {reason}", "free some space, then start it again to go on"
+            f"cannot write {place.work}: {reason}", "free some space, then run it again"
         ) from problem
     try:
         yield scratch

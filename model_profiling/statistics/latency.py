@@ -145,6 +145,8 @@ class Interruptions:
     measure: Measure
     share: float
     """Of the CPU, taken by others."""
+    error: float = 0.0
+    """By which share interruptions can have raised CPU times, at most."""
 
     @property
     def warning(self) -> StabilityWarning | None:
@@ -156,7 +158,8 @@ class Interruptions:
         seen, numbers = "other programs took {}% of the CPU", (round(100 * self.share),)
         done = {
             "wall time": "the inferences that they interrupted do not count",
-            "cpu time": "CPU time is shown instead of wall time",
+            "cpu time": "CPU time is shown instead of wall time, "
+            f"at most {max(1, round(100 * self.error))}% too long",
         }
         advice = "the latency includes the time that others took; stop them, or measure with 1 thread"
         return StabilityWarning("busy", seen, done.get(self.measure, advice), numbers)

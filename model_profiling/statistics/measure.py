@@ -24,9 +24,9 @@ Turns = Sequence[Sequence[float]]
 """One experiment's turns in one launch, by cycle: the time of every inference that counts, in order."""
 
 ENOUGH = 5
-_PREEMPTION_NS = 200_000
+_PREEMPTION_NS = 250_000
 """What an interruption adds to the CPU time, at most: the caches that the other program used are filled again
-(10 to 185 us on a Neoverse-N1 with 1 MB of second-level cache, bench/figures/measuring.md)."""
+(10 to 220 us on a Neoverse-N1 with 1 MB of second-level cache, bench/figures/measuring.md)."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -107,22 +107,26 @@ class PowerSettings:
     @contextlib.contextmanager
     def held(self, mode: PowerMode) -> Iterator[None]:
         """Set `mode` during the block and restore the settings afterwards; wait for a phone that is lost."""
-        self.shell.repeat(self.finish_earlier)
+        self._try(lambda: self.shell.repeat(self.finish_earlier))
         try:
             if mode != "leave":
                 self.shell.repeat(lambda: self._begin(mode))
             yield
         except BaseException:
-            self._end(self._restore)  # now or later: it may be the phone that is gone
+            self._try(self._restore)  # now or later: it may be the phone that is gone
             raise
-        self._end(lambda: self.shell.repeat(self._restore))
+        self._try(lambda: self.shell.repeat(self._restore))
 
-    def _end(self, restore: Callable[[], object]) -> None:
+    def _try(self, restore: Callable[[], object]) -> None:
+        """Restore the settings; if that fails or is interrupted, leave it to the next run, with a note."""
         try:
             restore()
-        except ProfilingError as problem:
+        except (ProfilingError, KeyboardInterrupt) as problem:
             later = "the next run on it, or sme2prof clean, does that"
-            self.notes.append(f"the power settings of {self.title} are not put back yet ({later}): {problem}")
+            why = str(problem) or "interrupted"
+            self.notes.append(f"the power settings of {self.title} are not put back yet ({later}): {why}")
+            if isinstance(problem, KeyboardInterrupt):
+                raise
 
     def finish_earlier(self) -> None:
         """Restore what an interrupted run left set."""

@@ -9,7 +9,6 @@ import math
 from collections.abc import Iterator
 
 from model_profiling.analysis.evidence import own_kernels
-from model_profiling.analysis.sampling import agreement, disagreements, sampled_entries
 from model_profiling.config import names
 from model_profiling.core.errors import FormatError, Status
 from model_profiling.core.formatting import plural
@@ -18,7 +17,6 @@ from model_profiling.core.safe_read import is_there, read_text
 from model_profiling.report.analysis_json import analysis_summary
 from model_profiling.report.csv_files import STATS_COLUMNS, csv_paths
 from model_profiling.report.data import report_data
-from model_profiling.runs.evidence import read_samples
 from model_profiling.runs.figures import latencies, output_files, robust_stats
 from model_profiling.runs.manifest import MEASURE_AGAIN
 from model_profiling.runs.metrics import COMPUTE_AGAIN
@@ -125,23 +123,6 @@ def kernels_fit_the_switch(checked: CheckedRun, wrong: list[str]) -> str:
         if evidence.sme2 is False and evidence.sme.proves_sme
     ]
     return f"{plural(len(listed), 'list')} of kernels checked"
-
-
-@question("sampling", MEASURE_AGAIN)
-def sampling_fits_the_counts(checked: CheckedRun, wrong: list[str]) -> str:
-    """Whether threads were sampled in the counted kernels, and in no other."""
-    agreements = []
-    listed = {kernels.series: kernels for kernels in own_kernels(checked.run, ()) if kernels.counted}
-    for series in checked.run.series:
-        samples = read_samples(checked.run.path, checked.run.result(series))
-        if samples is None or samples.unavailable or series not in listed:
-            continue
-        sampled, uses = sampled_entries(samples), listed[series].uses
-        wrong += [f"{series}: {text}" for text in disagreements(sampled, uses)]
-        agreements.append(f"{series}: {agreement(sampled, samples.kept, uses)}")
-    if not agreements:
-        raise NoVerdict("no experiment was both sampled and counted")
-    return "; ".join(agreements)
 
 
 @question("outputs", "find out which one is right before you rely on its speed")

@@ -50,7 +50,6 @@ _ABOUT_RUNS = (
     figures.latencies_match,
     figures.comparisons_hold,
     figures.kernels_fit_the_switch,
-    figures.sampling_fits_the_counts,
     figures.outputs_agree,
 )
 _ABOUT_VERSION_0 = (structure.files_exist, structure.same_program, figures.kernels_fit_the_switch)

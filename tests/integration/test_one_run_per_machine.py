@@ -156,7 +156,7 @@ def test_a_job_that_finds_no_room_is_one_line_with_a_cure(tmp_path: Path) -> Non
         job = target.folder.make_folder()
         # A device on which every write fails so.
         Path(f"{job}.pid").symlink_to("/dev/full")
-        full = r"there is no space left; free .*, then continue with --resume$"
+        full = r"there is no space left; free .*, then run it again$"
         with pytest.raises(InputError, match=full):
             transport.run(["true"], folder=job, timeout=10, cores=())
         Path(f"{job}.pid").unlink()

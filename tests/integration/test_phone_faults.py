@@ -355,7 +355,7 @@ def test_a_full_disk_ends_a_run_that_can_be_continued(bench: Bench) -> None:
             with pytest.raises(InputError, match=full) as said:
                 fill = functools.partial(bench.phone.fill_disk, pages=pages)
                 bench.measure(target, At(stage, fill), resume=number > 0)
-            assert str(said.value).endswith("then continue with --resume") is (number > 0 and ON_ARM)
+            assert str(said.value).endswith("then run it again") is (number > 0 and ON_ARM)
             assert bench.phone.settings() == USED
             bench.check_nothing_left()
             assert bench.manifest.state == "interrupted"

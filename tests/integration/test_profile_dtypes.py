@@ -42,7 +42,7 @@ def test_all_dtypes_side_by_side(home: Path, sme2prof: Run, monkeypatch: pytest.
     assert sme2prof(*words, "--dtype", "fp32").returncode == 0
     assert not (home / "runs" / "dtypes.md").exists(), "one dtype is profiled as ever"
     monkeypatch.setenv("GITHUB_STEP_SUMMARY", str(home / "job.md"))
-    done = sme2prof(*words, "--dtype", "all", "--resume")
+    done = sme2prof(*words, "--dtype", "all")
     assert done.returncode == 0, done.stderr
     found = read_record(Dtypes, home / "runs" / "dtypes.json", "make it again")
     job = (home / "job.md").read_text().replace("\\", "")

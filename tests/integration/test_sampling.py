@@ -9,8 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from model_profiling.analysis.kernels import executed_kernels
-from model_profiling.analysis.sampling import disagreements, sampled_entries
+from model_profiling.analysis.sampling import sampled_entries
 from model_profiling.config import names
 from model_profiling.targets import Job
 from model_profiling.targets.emulated import EmulatedTarget
@@ -49,7 +48,6 @@ def test_with_sme2_the_kernels_seen_are_the_kernels_counted(emulated: EmulatedTa
     seen, sizes = sampled_entries(samples), outcome.kernel_sizes
     assert any("_sme2_" in name for name in seen), seen
     assert set(seen) <= set(outcome.kernels)
-    assert list(disagreements(seen, executed_kernels(outcome.kernels, sizes))) == []
     assert {name: sum(size[3] for size in sizes[name]) for name in sizes} == dict(outcome.kernels)
     multiplied = {row[:2] for row in samples.seen if "_matmul_" in samples.functions[row[3]].name}
     assert len(multiplied) >= 2 and all(operator >= 0 for _, operator in multiplied)

@@ -258,11 +258,10 @@ def _proven() -> tuple[SeriesAnalysis, tuple[MatrixOperator, ...]]:
 def test_proven_operators_are_found_under_another_name() -> None:
     matched, unmatched = match_proven(*_proven())
     assert not unmatched
-    for match in matched:
-        (operator,) = match.measured
-        assert "PF16" in match.proven.name and "PF16" not in operator.name
-        assert operator.source.node_index == match.proven.node
-        assert operator.source.flops == match.proven.flops
+    for proven, (operator,) in matched:
+        assert "PF16" in proven.name and "PF16" not in operator.name
+        assert operator.source.node_index == proven.node
+        assert operator.source.flops == proven.flops
 
 
 def test_an_operator_that_is_not_found_again_is_named_and_not_counted() -> None:

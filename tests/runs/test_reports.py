@@ -389,7 +389,8 @@ def test_advice_names_each_operator_once_with_its_line_and_the_figures_of_the_ta
     advised = [block for block in section(page, "What to do next") if isinstance(block, Items)]
     operators = tables(section(page, "Operators"), "layer", "operator", "category")[0]
     shown = {row[1]: f"{row[4]} ms" for row in operators}
-    lines_inside = [plain(line.text) for item in advised[0].entries for line in item.entries]
+    inside = [line for item in advised[0].entries for line in item.entries]
+    lines_inside = [plain(line.text) for each in inside for line in (each, *each.entries)]
     named = [name for line in lines_inside for name in shown if line.startswith(name)]
     assert len(named) == len(set(named)) >= 2
     for line in lines_inside:
@@ -417,7 +418,7 @@ def test_advice_says_a_reason_once(arm: ReportData) -> None:
     (finding, *_) = [each for each in arm.findings if each.concerns]
     (first, *_), reason, own = finding.concerns, "it is slow", "something else"
     concerns = (replace(first, note=f"{reason}; {own}"), replace(first, note=own, named="other"))
-    advised = replace(finding, concerns=concerns, parts=(reason, "change it"))
+    advised = replace(finding, concerns=concerns, steps=(reason, "change it"))
     told = render_markdown(advice(replace(arm, analysis=replace(arm.analysis, findings=(advised,)))))
     assert told.count(own) == 1 and told.lower().count(reason) == 1 and "other" in told
 
@@ -508,7 +509,7 @@ def test_several_runs_stand_on_one_page(arm_home: Path, tmp_path: Path, script) 
     words = ("scripts/generate_combined_report.py", "--out", page, "--run-dirs")
     done = script(*words, runs / "linux", runs / "emulated")
     assert done.ok, done.tail()
-    assert {"Latency", "Kernels and numerics"} <= set(re.findall("^## (.*)$", page.read_text(), re.MULTILINE))
+    assert {"Latency", "The runs"} <= set(re.findall("^## (.*)$", page.read_text(), re.MULTILINE))
     assert script(*words, tmp_path / "no").returncode == 2
 
 

@@ -21,7 +21,7 @@ from model_profiling.analysis.coverage import Coverage, coverage_of, on_sme_of
 from model_profiling.analysis.evidence import gather_evidence
 from model_profiling.analysis.headroom import outlook_of
 from model_profiling.analysis.pairing import pair_series
-from model_profiling.analysis.run import RunAnalysis, analyse_run, with_more_evidence
+from model_profiling.analysis.run import RunAnalysis, analyse_run, proven_of
 from model_profiling.analysis.series import SeriesAnalysis, series_of
 from model_profiling.program.delegates import describe
 from model_profiling.program.delegates.reach import PROBE, reach_in
@@ -35,7 +35,7 @@ MISSING = {
 }
 RELEASE = "1.5.1+cpu"
 """The ExecuTorch that the recorded runs used."""
-IDS = {"misses-sme2", "precision-not-as-asked", "sme2-risk", "known-defect"}
+IDS = {"misses-sme2", "precision-not-as-asked", "sme2-risk"}
 
 
 @cache
@@ -93,8 +93,7 @@ def test_the_whole_is_the_same_in_every_report_of_a_program() -> None:
     # What a run understood of its events changes what is proven, never what it is a share of.
     found = coverage(FP16)
     series = tuple(replace(each, operators=each.operators[:9]) for each in analysed(FP16).series)
-    half = with_more_evidence(replace(analysed(FP16), series=series), analysed(FP16).run)
-    seen = outlook_of(half.run, half).coverage
+    seen = proven_of(analysed(FP16).run, series).coverage
     assert seen.flops_total == found.flops_total and len(seen.proven) < len(found.proven)
     assert any("has no event of" in each.reason for each in seen.missing)
 

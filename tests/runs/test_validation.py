@@ -21,7 +21,7 @@ from model_profiling.validation.validate import validate, validate_pipeline
 OTHER = DATA.parent / "etdump" / "three_delegates.etdump"
 CHECKS = [
     "manifest", "JSON files", "state", "files", "program", "same program", "journal", "latencies",
-    "comparisons", "kernels", "sampling", "outputs", "dumps", "closure", "analysis", "CSV files",
+    "comparisons", "kernels", "outputs", "dumps", "closure", "analysis", "CSV files",
 ]  # fmt: skip
 
 
@@ -50,9 +50,9 @@ def skipped(run_dir: Path) -> set[str]:
 def test_a_real_run_is_valid(sme2_home: Path, arm_home: Path) -> None:
     runs = arm_home / "runs" / "xnnpack_fp16"
     for run_dir, left_out in (
-        (sme2_home / "runs" / "xnnpack_fp16" / "linux", {"sampling"}),
-        (runs / "linux", {"sampling"}),
-        (runs / "emulated", {"latencies", "comparisons", "sampling", "journal"}),
+        (sme2_home / "runs" / "xnnpack_fp16" / "linux", set()),
+        (runs / "linux", set()),
+        (runs / "emulated", {"latencies", "comparisons", "journal"}),
     ):
         validation = validate(run_dir)
         assert validation.ok, validation.as_text()

@@ -103,7 +103,7 @@ def test_a_damaged_line_is_named(tmp_path: Path) -> None:
 def test_a_full_disk_loses_nothing_that_was_there(tiny_disk: Path) -> None:
     journal = Journal(tiny_disk)
     journal.append(ENTRY)
-    with refused(InputError, "no space left on device", fix="--resume"):
+    with refused(InputError, "no space left on device", fix="run it again"):
         journal.append(replace(ENTRY, round=1, iterations_ns=tuple(range(10**17, 10**17 + 30000))))
     assert Journal(tiny_disk).entries() == (ENTRY,)
     journal.append(replace(ENTRY, round=1))

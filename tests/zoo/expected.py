@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 STRUCTURAL = frozenset({
     "outside-delegates", "layout-changes", "quantize-dequantize", "input-independent",
     "cancelling-transposes", "depthwise-as-igemm", "precision-not-as-asked", "repacked-weights",
-    "unknown-operators", "known-defect", "data-movement", "misses-sme2", "sme2-risk", "matrix-bound",
+    "unknown-operators", "data-movement", "misses-sme2", "sme2-risk", "matrix-bound",
     "wrong-results",
 })  # fmt: skip
 # What needs times, or a CPU with SME2.

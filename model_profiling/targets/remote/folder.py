@@ -242,7 +242,7 @@ class RemoteFolder(Transport):
         if not_begun or (not answer.ok and re.search(_FULL, answer.stderr, re.IGNORECASE)):
             plain = replace(answer, stderr=answer.stderr.replace(scripts.NO_ROOM, "").strip())
             refusal = self._refusal(plain)
-            raise type(refusal)(refusal.problem, f"{refusal.fix}, then continue with --resume")
+            raise type(refusal)(refusal.problem, f"{refusal.fix}, then run it again")
 
     def _refusal(self, answer: Completed) -> ProfilingError:
         there = f"{self.path} on {self.shell.title}"

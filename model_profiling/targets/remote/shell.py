@@ -283,7 +283,7 @@ class Shell:
         except LinkLost as lost:
             raise SetupError(
                 f"{self.title} was lost {self.attempts} times in the same step: {lost.problem}",
-                "check its cable, network and temperature, then continue with --resume",
+                "check its cable, network and temperature, then run it again",
             ) from lost
 
     def wait_until_back(self, lost: LinkLost) -> None:
@@ -303,7 +303,7 @@ class Shell:
             pause = min(2 * pause, 2.0)
         raise SetupError(
             f"{self.title} was lost and did not come back within {self.patience_s:g} s: {problem.problem}",
-            f"{problem.fix}, then continue with --resume",
+            f"{problem.fix}, then run it again",
         ) from lost
 
     def _answers(self) -> bool:
