@@ -114,8 +114,8 @@ def test_each_reason_to_doubt_latencies_is_seen(noise, code, make):
     assert code in {warning.code for warning in latency_warnings(make(noise).tolist())}
 
 
-def test_one_of_a_kind_is_told_in_the_singular() -> None:
-    said = {warning.code: warning.seen for warning in latency_warnings([[1.0]])}
-    says(said["rounds"], "1 round")
-    says(said["runs"], "1 inference")
+def test_few_rounds_and_inferences_are_counted() -> None:
+    said = {warning.code: str(warning) for warning in latency_warnings([[1.0]])}
+    says(said["rounds"], "few rounds", "1;")
+    says(said["runs"], "inferences", "1;")
     assert [warning.code for warning in latency_warnings([[], []])] == ["nothing"]
