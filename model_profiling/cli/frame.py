@@ -7,7 +7,6 @@ or 0 for done, 1 if the answer is no. Library errors pass through to `main`.
 from __future__ import annotations
 
 import functools
-import json
 import math
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -16,10 +15,8 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
-from model_profiling.core import files
 from model_profiling.core.errors import InputError
 from model_profiling.core.formatting import in_short, no_command, printable
-from model_profiling.core.number_formats import parse_keep
 from model_profiling.core.stdio import say_aside
 
 if TYPE_CHECKING:
@@ -104,8 +101,19 @@ class Counts(click.ParamType):  # type: ignore[type-arg]  # generic in newer cli
         return tuple(map(int, words))
 
 
+# `sme2prof --help` loads this module: what only commands need is imported in the functions that use it.
+
+
+def input_path(named: str) -> Path:
+    from model_profiling.core import files
+
+    return files.as_path(named)
+
+
 def output_file(named: str) -> Path:
     """The path of an output; `-` is standard output, which can take only one."""
+    from model_profiling.core import files
+
     path = files.STDOUT if named == "-" else files.as_path(named)
     if files.is_stdout(path):
         if _files_on_stdout:
@@ -115,6 +123,8 @@ def output_file(named: str) -> Path:
 
 
 def output_folder(named: str) -> Path:
+    from model_profiling.core import files
+
     path = files.as_path(named)
     if named == "-" or files.is_stream(path):
         raise InputError(f"{named} is not a folder", "name a folder: several files are written")
@@ -138,7 +148,7 @@ class _NamedPath(click.ParamType):  # type: ignore[type-arg]  # generic in newer
             self.fail(str(problem), param, ctx)
 
 
-PATH = _NamedPath(files.as_path)
+PATH = _NamedPath(input_path)
 FILE = _NamedPath(output_file)
 FOLDER = _NamedPath(output_folder)
 
@@ -153,6 +163,12 @@ def _as_factors(_context: click.Context, _option: click.Parameter, text: str | N
     from model_profiling.runs.evidence import parse_factors
 
     return None if text is None else parse_factors(text)
+
+
+def _as_keep(_context: click.Context, _option: click.Parameter, pairs: tuple[str, ...]) -> tuple[str, ...]:
+    from model_profiling.core.number_formats import parse_keep
+
+    return parse_keep(pairs)
 
 
 times_option = click.option(
@@ -210,7 +226,7 @@ calibrate_option = click.option(
 keep_option = click.option(
     "--keep",
     multiple=True,
-    callback=lambda _context, _option, pairs: parse_keep(pairs),
+    callback=_as_keep,
     metavar="MODULE=fp32",
     help="Keep a layer, or all layers of a class, in fp32; may be given several times.",
 )
@@ -333,6 +349,8 @@ def say(text: str = "", *, err: bool = False) -> None:
 
 
 def say_wrote(path: Path, more: str = "") -> None:
+    from model_profiling.core import files
+
     say(f"wrote {'to ' if files.is_stdout(path) else ''}{files.display_name(path)}{more}")
 
 
@@ -346,6 +364,8 @@ def fail(text: str) -> None:
 
 def facts(content: Mapping[str, object]) -> None:
     """Print JSON."""
+    import json
+
     say(json.dumps(content, indent=2, ensure_ascii=False, default=str))
 
 

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import importlib
+import re
 import sys
-import traceback
 from collections.abc import Callable, Sequence
 
 import click
@@ -12,7 +12,6 @@ import click
 from model_profiling._version import __version__
 from model_profiling.cli.frame import debug_option, debugging, fail, remember, say, warn
 from model_profiling.core.errors import InputError, ProfilingError, RunError, refused_by_system
-from model_profiling.core.files import is_utf8
 from model_profiling.core.formatting import did_you_mean
 from model_profiling.core.stdio import checked_output, end_like_ctrl_c, lost_output
 
@@ -123,8 +122,9 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def _invoke(words: list[str]) -> object:
-    for word in words:  # no file name and no page can hold these
-        if "\0" in word or not is_utf8(word):
+    for word in words:
+        # No file name and no page holds NUL, or the surrogates that Python makes of bytes that are not UTF-8.
+        if re.search("[\0\ud800-\udfff]", word):
             raise InputError(
                 f"the argument {word!r} contains NUL, or bytes that are not UTF-8",
                 "rename the file with plain letters",
@@ -171,6 +171,8 @@ def _unexpected(problem: Exception) -> str:
     """Describe a refusal by the system, or a defect: of the kit, or of the file that registers models."""
     if isinstance(problem, OSError) and problem.errno is not None:
         return refused_by_system(problem)
+    import traceback
+
     place = traceback.extract_tb(problem.__traceback__)[-1]
     where = f"{place.filename}, line {place.lineno}"
     return f"unexpected {type(problem).__name__}: {problem} ({where}); run it with --debug and report it"
@@ -178,6 +180,8 @@ def _unexpected(problem: Exception) -> str:
 
 def _reported(problem: Exception, text: str) -> int:
     if debugging():
+        import traceback
+
         say("".join(traceback.format_exception(problem)), err=True)
     fail(text)
     return 2

@@ -17,8 +17,9 @@ from model_profiling.cli.frame import fail, warn
 from model_profiling.cli.main import main as sme2prof
 from model_profiling.cli.main import run_reporting_failures
 from model_profiling.cli.progress import shown_progress
+from model_profiling.compat import ArgumentParser
 from model_profiling.core import files
-from model_profiling.core.errors import ArgumentParser, InputError
+from model_profiling.core.errors import InputError
 from model_profiling.core.stdio import checked_output
 from model_profiling.runner.machine import target_kinds
 

@@ -21,9 +21,10 @@ from functools import partial
 from importlib import metadata
 from pathlib import Path
 
+from model_profiling.compat import ArgumentParser
 from model_profiling.config.reading import RECORD, build_record
 from model_profiling.core import files
-from model_profiling.core.errors import ArgumentParser, InputError, RunError, SetupError
+from model_profiling.core.errors import InputError, RunError, SetupError
 from model_profiling.core.hints import install_extra
 from model_profiling.core.process import Completed, run
 from model_profiling.core.progress import current_progress

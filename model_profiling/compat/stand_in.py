@@ -9,7 +9,8 @@ import sys
 import tempfile
 from pathlib import Path
 
-from model_profiling.core.errors import ArgumentParser, InputError
+from model_profiling.compat import ArgumentParser
+from model_profiling.core.errors import InputError
 from model_profiling.core.formatting import printable
 from model_profiling.core.stdio import checked_output
 from model_profiling.runner.__main__ import run_program

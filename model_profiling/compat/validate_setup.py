@@ -9,7 +9,8 @@ from dataclasses import replace
 from pathlib import Path
 
 import model_profiling
-from model_profiling.core.errors import ArgumentParser, Check, check_unless
+from model_profiling.compat import ArgumentParser
+from model_profiling.core.checks import Check, check_unless
 from model_profiling.core.formatting import printable
 from model_profiling.core.stdio import checked_output, end_like_ctrl_c
 from model_profiling.doctor import examine, prerequisites

@@ -10,18 +10,12 @@ ProfilingError            a problem and its fix; the command line exits with 2
 └── RunError              a runner crashed, hung or gave an invalid answer; carries the end of its log
 
 Library code raises these and prints nothing; only `cli.main` turns them into a line and an exit code.
-What the doctor and validation find is not raised: each check has a result, with its fix.
+What the doctor and validation find is not raised: each check has a result, with its fix (`core/checks.py`).
 """
 
 from __future__ import annotations
 
-import argparse
 import errno
-from collections.abc import Sequence
-from dataclasses import asdict, dataclass
-from typing import Literal, NoReturn
-
-from model_profiling.core.formatting import in_short, printable
 
 CURES = {
     errno.ENAMETOOLONG: "give a shorter path",
@@ -95,60 +89,3 @@ def refused_by_system(problem: OSError) -> str:
     what = f"cannot use {problem.filename}" if problem.filename else "the system refused something"
     cure = CURES.get(problem.errno or 0, "check the path, its permissions and the disk")
     return f"{what}: {system_reason(problem)}; {cure}"
-
-
-class ArgumentParser(argparse.ArgumentParser):
-    """Reports errors in one printable line; argparse echoes arguments raw, and a terminal may obey them."""
-
-    def error(self, message: str) -> NoReturn:
-        self.exit(2, f"{printable(in_short(f'error: {message}; see `{self.prog} --help`'))}\n")
-
-
-# Results of checks.
-
-Status = Literal["pass", "fail", "optional", "skipped"]
-"""`optional`: something is missing that only some work needs. `skipped`: not checkable, or not needed."""
-
-
-@dataclass(frozen=True, slots=True)
-class Check:
-    name: str
-    status: Status
-    found: str
-    fix: str = ""
-
-
-@dataclass(frozen=True, slots=True)
-class CheckList:
-    checks: tuple[Check, ...]
-
-    @property
-    def failed(self) -> str:
-        return ", ".join(dict.fromkeys(check.name for check in self.checks if check.status == "fail"))
-
-    @property
-    def ok(self) -> bool:
-        return not self.failed
-
-    def as_dict(self) -> dict[str, object]:
-        return {"schema_version": 1, "ok": self.ok, **asdict(self)}
-
-
-def check_unless(wrong: Sequence[str], name: str, found: str, fix: str) -> Check:
-    """Return a passed check if `wrong` is empty, else a failed one with the first problem and its fix."""
-    if not wrong:
-        return Check(name, "pass", found)
-    more = f" (and {len(wrong) - 1} more)" if len(wrong) > 1 else ""
-    return Check(name, "fail", f"{wrong[0]}{more}", fix)
-
-
-def check_lines(checks: Sequence[Check]) -> list[str]:
-    """Return one line per check, with the fix below each one that failed or is missing."""
-    words = {"pass": "pass", "fail": "FAIL", "optional": "----", "skipped": "----"}
-    width = max(len(check.name) for check in checks)
-    lines = []
-    for check in checks:
-        lines.append(f"{words[check.status]}  {check.name.ljust(width)}  {check.found}")
-        if check.fix and check.status in ("fail", "optional"):
-            lines.append(f"      {' ' * width}  fix: {check.fix}")
-    return lines

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
 import math
 import re
 import unicodedata
@@ -59,6 +58,8 @@ def did_you_mean(word: str, known: Iterable[str]) -> str:
     names, letters = {_letters(name): name for name in known}, _letters(word)
     containing = [name for name in names if len(letters) > 2 and letters in name]
     beginning = [name for name in containing if name.startswith(letters)]
+    import difflib  # only for mistakes: it would take a part of `--help`
+
     near = beginning or difflib.get_close_matches(letters, names, n=1, cutoff=0.6) or containing
     return f"did you mean '{names[near[0]]}'?" if near else ""
 

@@ -5,10 +5,8 @@ from __future__ import annotations
 import importlib
 import re
 import shlex
-import shutil
 import sys
 from collections.abc import Sequence
-from importlib.abc import MetaPathFinder
 from importlib.machinery import ModuleSpec
 from importlib.util import spec_from_file_location
 from pathlib import Path
@@ -81,6 +79,8 @@ def sme2prof(*words: str) -> str:
     """A command that runs this kit's `sme2prof`, by the shortest name that finds it. Another environment's
     may be first on the PATH. It is ours if it lies beside this Python, or is the program that was started
     (pip puts it elsewhere in a user's or a system's installation)."""
+    import shutil  # with its archives it would take a part of `--help`
+
     on_path = shutil.which("sme2prof")
     for own in (Path(sys.executable).parent / "sme2prof", Path(sys.argv[0])):
         if on_path and own.is_file() and own.samefile(on_path):
@@ -115,7 +115,7 @@ def wheel_folder() -> Path | None:
     return None
 
 
-class _WheelFinder(MetaPathFinder):
+class _WheelFinder:
     """Finds `executorch` itself; its submodules are then searched in the wheel alone."""
 
     def find_spec(

@@ -14,7 +14,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from model_profiling.core import process
-from model_profiling.core.errors import Check, CheckList, ProfilingError, SetupError, check_unless
+from model_profiling.core.checks import Check, CheckList, check_unless
+from model_profiling.core.errors import ProfilingError, SetupError
 from model_profiling.core.hints import (
     DISTRIBUTION,
     install_extra,

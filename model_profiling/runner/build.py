@@ -15,7 +15,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from model_profiling.core import files, process
-from model_profiling.core.errors import Check, SetupError
+from model_profiling.core.checks import Check
+from model_profiling.core.errors import SetupError
 from model_profiling.core.hints import install_extra, reinstall, wheel_folder
 from model_profiling.core.progress import current_progress
 from model_profiling.runner.cache import cache_root, cached, check_cache

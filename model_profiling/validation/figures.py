@@ -10,7 +10,8 @@ from collections.abc import Iterator
 
 from model_profiling.analysis.evidence import own_kernels
 from model_profiling.config import names
-from model_profiling.core.errors import FormatError, Status
+from model_profiling.core.checks import Status
+from model_profiling.core.errors import FormatError
 from model_profiling.core.formatting import plural
 from model_profiling.core.records import read_json_object, read_table, record_json
 from model_profiling.core.safe_read import is_there, read_text

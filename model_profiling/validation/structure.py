@@ -16,7 +16,8 @@ from model_profiling.analysis.summary import DumpAnalysis
 from model_profiling.config import names
 from model_profiling.config.series import Series
 from model_profiling.core import files
-from model_profiling.core.errors import Check, FormatError, ProfilingError, Status, check_unless
+from model_profiling.core.checks import Check, Status, check_unless
+from model_profiling.core.errors import FormatError, ProfilingError
 from model_profiling.core.formatting import plural
 from model_profiling.core.records import read_json_object
 from model_profiling.core.safe_read import inside, is_regular, is_there

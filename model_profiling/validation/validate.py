@@ -10,7 +10,8 @@ from model_profiling.config import names
 from model_profiling.config.problems import Problem
 from model_profiling.config.reading import check_config, config_warnings, load_config, pairs
 from model_profiling.config.settings import ProfileConfig
-from model_profiling.core.errors import Check, CheckList, InputError, ProfilingError, check_lines
+from model_profiling.core.checks import Check, CheckList, check_lines
+from model_profiling.core.errors import InputError, ProfilingError
 from model_profiling.core.formatting import plural, size
 from model_profiling.core.hints import sme2prof
 from model_profiling.core.progress import Progress, Silent

@@ -12,15 +12,8 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 
 from model_profiling.core import files, process
-from model_profiling.core.errors import (
-    Check,
-    CheckList,
-    InputError,
-    ProfilingError,
-    SetupError,
-    Status,
-    check_lines,
-)
+from model_profiling.core.checks import Check, CheckList, Status, check_lines
+from model_profiling.core.errors import InputError, ProfilingError, SetupError
 from model_profiling.core.formatting import milliseconds, plural
 from model_profiling.core.hints import pip_install, sme2prof
 from model_profiling.core.number_formats import USUAL

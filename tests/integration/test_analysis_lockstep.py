@@ -19,7 +19,7 @@ from model_profiling.analysis.run import RunAnalysis
 from model_profiling.config import names
 from model_profiling.config.series import Pair, Series
 from model_profiling.core import files
-from model_profiling.core.errors import Check
+from model_profiling.core.checks import Check
 from model_profiling.core.records import write_record
 from model_profiling.etdump import EventTable, read_etdump
 from model_profiling.runs import Manifest, Result, Run, Times

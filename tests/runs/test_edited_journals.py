@@ -11,7 +11,7 @@ import pytest
 from recorded_runs import ARM, Json, copied, edit, replay
 from replay import ReplayTarget
 
-from model_profiling.core.errors import Check
+from model_profiling.core.checks import Check
 from model_profiling.core.records import write_record
 from model_profiling.runs.figures import compute_metrics, latencies, robust_stats
 from model_profiling.runs.journal import Journal
