@@ -99,7 +99,7 @@ def _series(told: Json, made: MadeRun) -> Json:
         operator = dict(own[position % len(own)])
         operator["name"] = f"{operator['name'].partition(' #')[0]} #{position + 1}"
         operator["position"] = position
-        for figure in ("ms", "median_ms", "p10_ms", "p90_ms", "p99_ms", "min_ms", "max_ms"):
+        for figure in ("ms", "median_ms", "p10_ms", "p90_ms"):
             operator[figure] *= made.slower
         operators.append(operator)
     ms = {name: value * made.slower for name, value in told["ms"].items()}

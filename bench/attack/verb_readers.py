@@ -47,7 +47,7 @@ from model_profiling.sweep.cells import (
 from model_profiling.sweep.report import gather, sweep_document
 from model_profiling.targets.power_mode import parse_settings
 from model_profiling.targets.state import COMMANDS, FILES, device_id, read_device
-from model_profiling.workflow import compare, skills, try_change
+from model_profiling.workflow import try_change
 from model_profiling.workflow.analyse import analyse
 from model_profiling.workflow.compare_language import _language_cases
 from model_profiling.workflow.report import parse_tools, write_for_tools
@@ -266,15 +266,11 @@ OF_VERBS: tuple[Reader, ...] = (
     Reader("try", "named", 10, lambda: named(_advised(), ".json", ".etdump"), _tried),
     Reader("for tools", "named", 10, lambda: named(RUN, ".json", ".csv", ".etdump"), _for_tools),
     Reader("share", "named", 10, lambda: named(RUN, ".json", ".jsonl", ".csv", ".log"), _shared),
-    Reader("compare", "json", 50, found("runs/*/*/*_robust_stats.json", "runs/*/metrics.json"),
-           at("m.json", lambda path: compare._of_json(path, None))),
     Reader("coverage", "json", 50, found("runs/*/analysis_summary.json"),
            beside(names.ANALYSIS, read_on_sme2)),
     Reader("export", "json", 50, _exports, at("m.pte.json", _exported)),
     Reader("folder", "json", 30, lambda: _json(_CONFIG),
            at("config.json", lambda path: choose_folder(str(path.parent)))),
-    Reader("skills", "json", 50, lambda: _json({"files": {"sme2prof-a/SKILL.md": "0" * 64}}),
-           beside(skills.RECORD, skills._recorded)),
     Reader("build", "json", 50, lambda: _json({"inputs": {"a": "b"}}), beside(RECORD, _built)),
     Reader("power mode", "json", 50, lambda: _json(_LEFT), _left_set),
     Reader("machine", "text", 50, lambda: [_PHONE, *_FOUND_OF_MACHINES()], _machine),
