@@ -121,10 +121,14 @@ def advise(
     for, findings describe structure and have no gain: they are ordered by the work they are about.
     """
     walked: WalkedMethods = {}
+    switched: dict[Series, list[Pairing]] = {}
+    for pairing in pairings:
+        if pairing.compares_sme2:
+            switched.setdefault(pairing.candidate.series, []).append(pairing)
     found = [
         finding
         for each in series
-        for finding in _in_case(Case(each, series, pairings, walked=walked, **known))
+        for finding in _in_case(Case(each, series, switched, walked=walked, **known))
     ]
     return tuple(sorted(found, key=lambda finding: finding.order))
 
@@ -204,9 +208,7 @@ def sme2_no_faster(case: Case, _free: Free) -> Finding | None:
 
 
 def _sme2_pairings(case: Case) -> Iterator[Pairing]:
-    for pairing in case.pairings if case.about_time else ():
-        if pairing.compares_sme2 and pairing.candidate.series == case.series.series:
-            yield pairing
+    yield from case.sme2_pairings.get(case.series.series, ()) if case.about_time else ()
 
 
 def _matrix_pairs(pairing: Pairing) -> list[OperatorPair]:

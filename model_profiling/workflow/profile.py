@@ -460,7 +460,7 @@ def _without_effect(target: Target, options: ProfileOptions) -> tuple[Diagnostic
         Diagnostic(
             None,
             "no_effect",
-            f"--{name.removesuffix('_s')} {getattr(options, name)} has no effect",
+            f"--{name.removesuffix('_s')} {getattr(options, name):g} has no effect",
             why_once(target.name),
         )
         for name in sorted(given)

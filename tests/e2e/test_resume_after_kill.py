@@ -34,7 +34,7 @@ class Trial:
     resumed: subprocess.CompletedProcess[bytes]
 
 
-def write_config(folder: Path, model: Path, mode: str) -> Path:
+def write_config(folder: Path, model: Path) -> Path:
     folder.mkdir()
     experiments = [{"name": name, "runs": 2, "warmup": 0} for name in ("one", "two")]
     config = {
@@ -42,7 +42,7 @@ def write_config(folder: Path, model: Path, mode: str) -> Path:
         "output_root": str(folder / "run"),
         "target": {"name": "host"},
         "experiments": experiments,
-        "schedule": {"mode": mode, "rounds": ROUNDS, "seed": 1, "budget_s": 2},
+        "schedule": {"rounds": ROUNDS, "seed": 1, "budget_s": 2},
         "analysis": {"compare_pairs": [{"baseline": "two", "candidate": "one"}]},
     }
     (folder / "c.json").write_text(json.dumps(config))
@@ -108,7 +108,7 @@ def shape(run_dir: Path) -> Any:
     return manifest["state"], rows, counts, [one["parity"]["verdict"] for one in metrics["parity"]]
 
 
-def check_counts(run_dir: Path, mode: str) -> None:
+def check_counts(run_dir: Path) -> None:
     """Every inference in the journal that counts is in the statistics, once; launches are whole and alike."""
     journal = Journal(run_dir)
     entries = [entry for entry in journal.entries() if entry.kind == "untraced"]
@@ -116,7 +116,7 @@ def check_counts(run_dir: Path, mode: str) -> None:
         entry.round: {each.launch for each in entries if each.round == entry.round} for entry in entries
     }
     assert all(len(found) == 1 for found in launches.values())
-    assert all((found == {None}) is (mode == "rounds") for found in launches.values())
+    assert all(found != {None} for found in launches.values())
     for latency in json.loads((run_dir / "metrics.json").read_text())["latencies"]:
         own = [entry for entry in entries if entry.experiment == latency["experiment"]]
         kept = journal.latencies_ms(own[0].series, journal.rounds_of(own[0].series))
@@ -124,10 +124,9 @@ def check_counts(run_dir: Path, mode: str) -> None:
         assert len({(len(entry.turns_ns), len(entry.iterations_ns)) for entry in own}) == 1
 
 
-@pytest.mark.parametrize("mode", ["lockstep", "rounds"])
-def test_kills_at_any_moment_lose_nothing_and_double_nothing(exported, tmp_path: Path, mode: str) -> None:
+def test_kills_at_any_moment_lose_nothing_and_double_nothing(exported, tmp_path: Path) -> None:
     model = exported("toy_cnn", "fp16").pte
-    reference = write_config(tmp_path / "reference", model, mode)
+    reference = write_config(tmp_path / "reference", model)
     whole = finished(start(reference))
     assert whole.returncode == 0, whole.stderr.decode()
     planned = set(journal_lines(reference / "run"))
@@ -136,17 +135,16 @@ def test_kills_at_any_moment_lose_nothing_and_double_nothing(exported, tmp_path:
     draw = random.Random(SEED)
     # In the first half: while this waits for a core, a run goes on, and must not have ended.
     amid = (draw.randint(1, len(planned) // 2), draw.uniform(0, 0.05))
-    # Before the first process starts, or while the results are analysed and written: alike for both modes.
-    at_an_end = {"lockstep": (0, draw.uniform(0, 1)), "rounds": (len(planned), draw.uniform(0.1, 1))}[mode]
-    moments = (amid, at_an_end)
-    folders = [write_config(tmp_path / f"kill{number}", model, mode) for number in range(len(moments))]
+    # Before the first process starts, and while the results are analysed and written.
+    moments = (amid, (0, draw.uniform(0, 1)), (len(planned), draw.uniform(0.1, 1)))
+    folders = [write_config(tmp_path / f"kill{number}", model) for number in range(len(moments))]
     with ThreadPoolExecutor(2) as pool:
         trials = list(pool.map(killed_and_resumed, folders, moments))
 
     for trial in trials:
         assert trial.resumed.returncode == 0, trial.resumed.stderr.decode()
         assert shape(trial.run_dir) == shape(reference / "run")
-        check_counts(trial.run_dir, mode)
+        check_counts(trial.run_dir)
         assert names(trial.run_dir) == names(reference / "run")
         valid = validate(trial.run_dir)
         assert valid.ok, valid.as_text()

@@ -113,7 +113,7 @@ def test_the_page_in_both_forms(store: Store, sme2prof: Sme2prof, tmp_path: Path
     says(text, "False alarms", "60 runs")
     says(html, "False alarms", "60 runs")
     assert "Pixel 10 <b>" not in html  # escaped
-    assert sorted(path.name for path in tmp_path.iterdir()) == ["history.html", "history.md"]
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["history.html", "history.md", "history_files"]
 
 
 def test_long_histories_show_their_newest_runs(store: Store) -> None:

@@ -101,18 +101,6 @@ def test_outputs_with_more_values_than_memory_holds_many_times_are_not_compared(
     assert found.status == "skipped" and "not compared" in found.found
 
 
-def test_a_file_of_figures_is_compared_line_by_line(run_dir: Path) -> None:
-    whole = first(run_dir, "*_exec_ops_stats.csv")
-    before = whole.read_bytes()
-    for content, found in (
-        (before + b"\0" * 1000, " ends "),
-        (before[:-1], f", line {before.count(NEWLINE)} "),
-        (before.replace(NEWLINE, b" " * (64 << 20), 1), ", line 1 "),
-    ):
-        whole.write_bytes(content)
-        assert f"{whole.name}{found}" in said(run_dir)
-
-
 def test_a_folder_called_like_a_file_half_written_is_left(tmp_path: Path) -> None:
     (tmp_path / "a" / ".b.part").mkdir(parents=True)
     (tmp_path / "a" / ".c.part").write_text("x")

@@ -51,7 +51,7 @@ def assert_both_parts(
     assert [run.times_of(series) for series in traced] == [Times.TRACED] * len(traced)
     assert run.times is Times.HARDWARE
     summary = load(run_dir / "analysis_summary.json")
-    assert {(entry["experiment"], entry["times"]) for entry in summary["per_etdump"]} == {
+    assert {(entry["experiment"], entry["times"]) for entry in summary["series"]} == {
         *((series.experiment, "hardware") for series in timed),
         *((series.experiment, "traced") for series in traced),
     }

@@ -246,8 +246,8 @@ def test_launches_are_processes() -> None:
     rounds = [[value for turn in launch for value in turn] for launch in steady(1.0)]
     assert not list(latency_warnings(rounds, in_turns=True))
     warned = {one.code: str(one) for one in latency_warnings([[1.0] * 3] * 2, in_turns=True)}
-    says(warned["rounds"], "2 launches", "6")
-    says(warned["runs"], "3 inferences", "--budget")
+    says(warned["rounds"], "launches", "2; measure at least 6")
+    says(warned["runs"], "inferences: 3", "--budget")
 
 
 def test_growth_is_a_line_through_each_launch_with_its_interval() -> None:

@@ -174,17 +174,6 @@ def test_an_experiment_of_an_emulated_target_tells_by_its_name(tmp_path: Path) -
     [
         ("metrics.json", {"schema_version": 2, "times": "emulated"}, Times.EMULATED),
         ("metrics.json", {"schema_version": 2, "times": "hardware"}, Times.UNKNOWN),
-        ("analysis_summary.json", {"per_etdump": [{"etdump": DUMP, "times": "emulated"}]}, Times.EMULATED),
-        (
-            "analysis_summary.json",
-            {"per_etdump": [{"etdump": DUMP, "times": "traced"}]},
-            Times.TRACED,
-        ),
-        (
-            "analysis_summary.json",
-            {"per_etdump": [{"etdump": "on/other.etdump", "times": "emulated"}]},
-            Times.UNKNOWN,
-        ),
         ("metrics.json", "{", Times.UNKNOWN),
         ("analysis_summary.json", [], Times.UNKNOWN),
     ],

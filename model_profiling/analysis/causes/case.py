@@ -57,7 +57,8 @@ class Case:
     series: SeriesAnalysis
     every: Sequence[SeriesAnalysis] = ()
     """All series of the run."""
-    pairings: Sequence[Pairing] = ()
+    sme2_pairings: Mapping[Series, Sequence[Pairing]] = field(default_factory=dict)
+    """SME2 on and off, by the series with SME2 on."""
     about_time: bool = True
     """Whether the run's CPU is one that the advice is for."""
     coverage: Coverage | None = None

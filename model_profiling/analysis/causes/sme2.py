@@ -67,7 +67,7 @@ def sme2_risks(case: Case, _free: Free) -> Finding | None:
     """Shapes on SME2 paths, proven or by the program alone, that were reported to suffer from them. A
     measurement of SME2 on and off says more than what others reported."""
     coverage = case.coverage
-    if coverage is None or (case.about_time and any(pairing.compares_sme2 for pairing in case.pairings)):
+    if coverage is None or (case.about_time and case.sme2_pairings):
         return None
     ran = matrix_operators_by_key(case.series)
     concerns: list[Concern] = []
