@@ -121,6 +121,7 @@ def advise(
     for, findings describe structure and have no gain: they are ordered by the work they are about.
     """
     walked: WalkedMethods = {}
+    every = {each.series: each for each in series}
     switched: dict[Series, list[Pairing]] = {}
     for pairing in pairings:
         if pairing.compares_sme2:
@@ -128,7 +129,7 @@ def advise(
     found = [
         finding
         for each in series
-        for finding in _in_case(Case(each, series, switched, walked=walked, **known))
+        for finding in _in_case(Case(each, every, switched, walked=walked, **known))
     ]
     return tuple(sorted(found, key=lambda finding: finding.order))
 
@@ -326,7 +327,7 @@ def unknown_operators(case: Case, _free: Free) -> Finding | None:
 def too_many_threads(case: Case, _free: Free) -> Finding | None:
     """A thread count of an experiment that costs more than it gains."""
     most, experiment = case.series, case.series.series.experiment
-    counted = [each for each in case.every if each.series.experiment == experiment and each.series.threads]
+    counted = [each for known, each in case.every.items() if known.experiment == experiment and known.threads]
     sweep = sorted(
         (each for each in counted if each.times.are_latencies), key=lambda each: each.series.threads or 0
     )

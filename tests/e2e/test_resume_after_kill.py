@@ -14,7 +14,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import pytest
 from conftest import ROOT
 
 from model_profiling.runs.journal import Journal

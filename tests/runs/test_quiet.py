@@ -37,7 +37,13 @@ def noisy(run_dir: Path) -> None:
     known["stability"] = [
         {"series": None, "code": "governor", "seen": "the CPU governor is ondemand", "advice": "set another"},
         *(
-            {"series": series, "code": code, "seen": f"{code} of {{}}%", "advice": "measure more", "numbers": [number]}
+            {
+                "series": series,
+                "code": code,
+                "seen": f"{code} of {{}}%",
+                "advice": "measure more",
+                "numbers": [number],
+            }
             for code in ("busy", "runs", "warmup")
             for number, series in enumerate(measured)
         ),

@@ -55,7 +55,7 @@ WalkedMethods = dict[tuple[str, str], tuple[Flow, frozenset[int]]]
 @dataclass(frozen=True)
 class Case:
     series: SeriesAnalysis
-    every: Sequence[SeriesAnalysis] = ()
+    every: Mapping[Series, SeriesAnalysis] = field(default_factory=dict)
     """All series of the run."""
     sme2_pairings: Mapping[Series, Sequence[Pairing]] = field(default_factory=dict)
     """SME2 on and off, by the series with SME2 on."""

@@ -168,7 +168,7 @@ def matrix_bound(case: Case, free: Free) -> Finding | None:
         does = f"{'takes' if one else 'take'} {part} of the time: speed up"
     else:
         does = f"{'has' if one else 'have'} {part} of the arithmetic: begin with"
-    several = case.timed and len({each.series.threads for each in case.every}) > 1
+    several = case.timed and len({each.threads for each in case.every}) > 1
     with_threads = f"With {plural(series.series.threads or 1, 'thread')}, " if several else ""
     formats, format_step = _other_formats(case, unexplained)
     more = list(filter(None, (_on_sme2(case), _threads(case), _one_row(case, unexplained))))
@@ -242,7 +242,7 @@ def _on_sme2(case: Case) -> str:
 
 
 def _threads(case: Case) -> str:
-    alone = case.timed and {each.series.threads for each in case.every} == {1}
+    alone = case.timed and {each.threads for each in case.every} == {1}
     return "they ran on 1 thread: measure more (`--threads 1,2`)" if alone else ""
 
 
