@@ -106,6 +106,7 @@ def _refused(get: Callable[[], object], cache: Path) -> Iterator[str]:
     if (took := time.monotonic() - began) > PATIENCE_S:
         yield f"it took {took:.0f} s"
     left = [path.relative_to(cache).as_posix() for path in cache.rglob("*") if path.is_file()]
+    left = [name for name in left if name != "CACHEDIR.TAG"]
     if left:
         yield f"left in the cache: {left[:5]}"
 

@@ -12,6 +12,7 @@ from pathlib import Path
 from unittest.mock import patch
 
 from attack.reader import DATA, RUN, Reader, at, beside, found, named, replaced
+from model_profiling.analysis.input_files import read_latencies
 from model_profiling.config import names
 from model_profiling.config.reading import RECORD, build_record
 from model_profiling.config.sweep import SweepConfig, load_sweep
@@ -266,6 +267,7 @@ OF_VERBS: tuple[Reader, ...] = (
     Reader("try", "named", 10, lambda: named(_advised(), ".json", ".etdump"), _tried),
     Reader("for tools", "named", 10, lambda: named(RUN, ".json", ".csv", ".etdump"), _for_tools),
     Reader("share", "named", 10, lambda: named(RUN, ".json", ".jsonl", ".csv", ".log"), _shared),
+    Reader("latency file", "json", 50, found("runs/*/*/*_robust_stats.json"), at("m.json", read_latencies)),
     Reader("coverage", "json", 50, found("runs/*/analysis_summary.json"),
            beside(names.ANALYSIS, read_on_sme2)),
     Reader("export", "json", 50, _exports, at("m.pte.json", _exported)),
