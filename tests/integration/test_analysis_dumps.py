@@ -157,7 +157,7 @@ def test_a_dump_without_its_program_still_has_categories(tmp_path: Path, dump_of
     alone.write_bytes(dump.read_bytes())
     assert analyse(alone).model is None
     analysis = analyse(alone).series[0].first
-    assert analysis.breakdown.share(analysis.breakdown.categories[Category.CONV]) > 0.5
+    assert 2 * analysis.breakdown.categories[Category.CONV].sum() > analysis.breakdown.e2e.sum()
     assert {operator.origin for operator in analysis.operators} == {"unknown"}
     assert {operator.gflops for operator in analysis.operators} == {None}
 
@@ -247,7 +247,6 @@ def test_a_moved_run_says_why_operators_are_outside_and_what_joins(moved: Path) 
     assert finding.title.startswith("Bring 9 hardsigmoid calls into the delegate (")
     assert "float16 to float32 is not supported" in finding.action
     assert "instead: F.relu6(x + 3.0) * (1 / 6)" in finding.action
-    assert finding.action.endswith("; with these changes there would be 1 delegate call instead of 19")
     assert (
         finding.evidence["calls_joined"] == 18 and sum("call" in each.facts for each in finding.concerns) == 9
     )

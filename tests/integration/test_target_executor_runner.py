@@ -203,40 +203,6 @@ def test_two_binaries_are_timed_and_traced(runner: Path, exported, cli, tmp_path
 
 
 @NAMES_LINUX
-def test_a_runner_whose_log_shows_kernels_is_never_timed(runner: Path, exported, cli, tmp_path: Path) -> None:
-    """Neither its path nor a record beside it says that it writes XNNPACK's log."""
-    log = LOGS / "toy_fp16_sme2on.log"
-    own = command(tmp_path, "executor_runner", f'grep XNNPACK "{log}" >&2; exec "{runner}" "$@"')
-    config: dict[str, Any] = {
-        "model": str(exported("toy_cnn", "fp32").pte),
-        "output_root": str(tmp_path / "run"),
-        "target": {"name": "host"},
-        "experiments": [{"name": "own", "runner_path": str(own), "runs": 2, "warmup": 1}],
-        "schedule": {"rounds": 3, "budget_s": 5},
-    }
-    (tmp_path / "c.json").write_text(json.dumps(config))
-    done = cli("run", "c.json")
-    assert done.ok, done.tail()
-    assert "its log has XNNPACK's lines" in done.stderr
-    for again in ([], ["--analysis-only"]):
-        done = cli("run", "c.json", *again)
-        assert done.ok, done.tail()
-        facts = {
-            name: json.loads((tmp_path / f"run/{name}.json").read_text()) for name in ("manifest", "metrics")
-        }
-        (result,) = facts["manifest"]["results"]
-        assert (result["mode"], result["times"], result["latency"]) == ("xnntrace", "traced", None)
-        assert facts["metrics"]["latencies"] == []
-        assert "trace_runner" in {remark["code"] for remark in facts["manifest"]["warnings"]}
-        assert "_f16_" in (tmp_path / "run" / result["kernels"]).read_text()
-        assert " ms" not in (tmp_path / "run/report.md").read_text()
-    assert cli("validate", "run").ok
-    config["experiments"][0]["mode"] = "timing"
-    (tmp_path / "c.json").write_text(json.dumps(config))
-    refused = cli("run", "c.json")
-    assert refused.returncode == 2 and "leave mode out" in refused.stderr
-
-
 @pytest.mark.parametrize("named", ["/there/..", "/there/passwd", "/there/other_output0.bin"])
 def test_a_result_that_names_somebody_elses_file_is_refused(named: str, tmp_path: Path) -> None:
     output = OutputFacts(Path(named))
