@@ -126,6 +126,10 @@ def kernels_fit_the_switch(checked: CheckedRun, wrong: list[str]) -> str:
     return f"{plural(len(listed), 'list')} of kernels checked"
 
 
+_MOST_VALUES = 1 << 23
+"""The largest output that is compared: comparing takes several times its memory."""
+
+
 @question("outputs", "find out which one is right before you rely on its speed")
 def outputs_agree(checked: CheckedRun, wrong: list[str]) -> str:
     """Whether outputs are complete, and all experiments compute the same."""
@@ -137,6 +141,9 @@ def outputs_agree(checked: CheckedRun, wrong: list[str]) -> str:
     first = output_files(results[0], checked.path)
     for result in results:
         others = output_files(result, checked.path)
+        if large := next((each for each in others if math.prod(each.shape) > _MOST_VALUES), None):
+            values = f"{large.path.name} has over {_MOST_VALUES >> 20} million values"
+            raise NoVerdict(f"not compared: {values}")
         if not compare_outputs(first, others, quantized=quantized, half=half).agrees:
             wrong.append(f"the outputs of {result.series} differ from those of {results[0].series}")
     return f"{plural(len(results), 'experiment')} with the same outputs, except for rounding"

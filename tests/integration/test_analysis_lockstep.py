@@ -114,6 +114,7 @@ def test_the_first_run_of_each_turn_is_in_no_figure(analysis: RunAnalysis, launc
             kept = [ns for number, ns in enumerate(bare) if number % TURN]
             assert dump.breakdown.e2e.tolist() == kept and dump.runs == counted
             assert dump.breakdown.closes
+            assert {operator.times.runs for operator in series.operators} == {LAUNCHES * counted}
             assert dump.turns.tolist() == [cycle for cycle in range(CYCLES) for _ in range(TURN - 1)]
         for number, launch in enumerate(series.by_turn(series.breakdown.e2e).values()):
             for inside, outside in zip(launch, told[series.series][number], strict=True):

@@ -116,6 +116,6 @@ def test_each_reason_to_doubt_latencies_is_seen(noise, code, make):
 
 def test_few_rounds_and_inferences_are_counted() -> None:
     said = {warning.code: str(warning) for warning in latency_warnings([[1.0]])}
-    says(said["rounds"], "few rounds", "1;")
-    says(said["runs"], "inferences", "1;")
+    says(said["rounds"], "few rounds were measured: 1;")
+    says(said["runs"], "few inferences: 1;")
     assert [warning.code for warning in latency_warnings([[], []])] == ["nothing"]

@@ -251,7 +251,7 @@ def test_odd_values_at_each_place(sme2prof, monkeypatch, tmp_path, words, comman
     assert not list(tmp_path.iterdir())
 
 
-@pytest.mark.parametrize("odd", [PATHS["NUL"], PATHS["not UTF-8"], PATHS["half a character"]])
+@pytest.mark.parametrize("odd", PATHS.values(), ids=PATHS)
 def test_odd_paths_from_python(odd: str) -> None:
     with pytest.raises(InputError):
         files.as_path(odd)

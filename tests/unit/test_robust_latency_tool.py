@@ -90,7 +90,7 @@ def test_statistics_are_printed_and_written(tmp_path: Path, tool: Callable[..., 
     assert "median ms" in done.stdout
     assert "5.1000" in done.stdout
     says_together(done.stdout, "a_timeline", "tracer on")
-    says_together(done.stdout, "warning: a_timeline", "few rounds")
+    says_together(done.stdout, "warning: a_timeline", "few rounds were measured: 1")
     written = json.loads((tmp_path / "a_timeline_robust_stats.json").read_text())
     assert written["schema_version"] == 1
     assert (written["median_ms"], written["min_ms"], written["max_ms"]) == (5.1, 5.0, 5.2)
