@@ -47,7 +47,7 @@ def cached(home: Path, make: Callable[[Path], None], what: str, *, fetch: bool) 
         return home
     if not fetch:
         raise SetupError(f"{what} is not in the cache", "the first run that needs it downloads it")
-    _make_root()
+    make_root()
     place = home.parent
     files.make_folder(place)
     try:
@@ -65,12 +65,14 @@ def cached(home: Path, make: Callable[[Path], None], what: str, *, fetch: bool) 
     return home
 
 
-def _make_root() -> None:
+def make_root() -> None:
+    """Make the cache's folder, for this user only; refuse one that is not safe."""
     root = cache_root()
     files.make_folder(root.parent)
     try:
         root.mkdir(mode=0o700)
     except FileExistsError:
+        check_cache()
         return
     except OSError as problem:
         raise SetupError(f"cannot make {root}: {system_reason(problem)}", _ELSEWHERE) from problem

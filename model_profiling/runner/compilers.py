@@ -22,7 +22,7 @@ from model_profiling.core import files, process
 from model_profiling.core.errors import SetupError
 from model_profiling.runner import fetching
 from model_profiling.runner.apt import this_distribution
-from model_profiling.runner.cache import cache_root, cached
+from model_profiling.runner.cache import cache_root, cached, make_root
 from model_profiling.runner.features import AARCH64_LINUX, Platform, this_platform
 
 # A compiler that brings its own C++ library compiles that first.
@@ -58,6 +58,7 @@ def find_compiler(wanted: Platform | None = None, *, fetch: bool = True) -> Comp
         if not named or shutil.which(named[0]) is None:
             raise SetupError(f"there is no C++ compiler {chosen}", "correct CXX, or unset it")
         return _checked(named, wanted, "installed", "correct CXX, or unset it")
+    make_root()  # a cache that cannot be made is no compiler's fault
     refused: list[str] = []
     fix = this_distribution().fix("C++ compiler" if wanted.is_native else "aarch64 compiler")
     for command in _installed(wanted):

@@ -280,7 +280,7 @@ def test_analyze_etdump_csv_compares_two_timelines(analysed: Path, tmp_path: Pat
     (whole,) = rows_of(next((tmp_path / "out").glob("*_e2e_comparison.csv")))
     speedup = float(whole["SME2-Off_ms"]) / float(whole["SME2-On_ms"])
     assert float(whole["speedup_of_SME2-On"]) == pytest.approx(speedup, rel=1e-3)
-    assert len(list((tmp_path / "out").glob("*_exec_ops_stats.csv"))) == 2
+    assert len(list((tmp_path / "out").glob("*_operator_details.csv"))) == 2
     wrong = script("tools/analyze_etdump_csv.py", "--timeline-csv", analysed / "manifest.json")
     assert wrong.returncode == 2 and "is not a timeline" in wrong.stderr
 

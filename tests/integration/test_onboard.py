@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -24,7 +23,9 @@ def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, own_models: None) -> P
     del own_models
     monkeypatch.chdir(tmp_path)
     monkeypatch.delenv(registry.VARIABLE, raising=False)
-    monkeypatch.setattr(onboard, "SHORT", replace(onboard.SHORT, runs=1, rounds=1, budget_s=0.2))
+    monkeypatch.setattr(
+        onboard, "SHORT", onboard.SHORT.model_copy(update={"runs": 1, "rounds": 1, "budget_s": 0.2})
+    )
     return tmp_path
 
 

@@ -60,7 +60,7 @@ def test_every_turn_is_kept_and_the_budget_ends_it(exported, tmp_path: Path) -> 
     outcome = measured(raw_config(exported("toy_cnn", "fp32").pte, tmp_path / "run", budget_s=0.5))
     assert outcome.run.manifest is not None and outcome.run.metrics is not None
     schedule = outcome.run.manifest.schedule
-    assert schedule.mode == "lockstep" and schedule.rounds_done >= 6
+    assert schedule.rounds_done >= 6
     assert schedule.ended in ("budget", "precision") and schedule.measured_s and schedule.measured_s > 0.5
     if schedule.ended == "budget":
         assert "budget of 0.5 s" in outcome.report.read_text()
