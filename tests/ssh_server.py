@@ -145,7 +145,8 @@ class SshServer:
     def _in_namespaces(self, command: list[str]) -> list[str]:
         user = pwd.getpwuid(os.getuid())
         uid, users = user.pw_uid or 1000, self.folder / "passwd"
-        users.write_text(f"{user.pw_name}:x:{uid}:{uid}::{user.pw_dir}:{user.pw_shell}\n")
+        # Not the user's own shell: bash reads ~/.bashrc for every command, which can wait for anything.
+        users.write_text(f"{user.pw_name}:x:{uid}:{uid}::{user.pw_dir}:/bin/sh\n")
         own = ["unshare", *_OWN_NAMESPACES, "sh", "-c", _WITH_USERS, str(users)]
         if self.qemu:
             own += [sys.executable, "-S", arm_programs.__file__, str(self.qemu)]
