@@ -37,7 +37,7 @@ _INSTRUCTIONS = (
 )
 _LOOK_EVERY_S, _SILENCE_S, _AFTER_SIGNAL_S = 0.05, 4.0, 5.0
 _MOST_TEXT, _MOST_CUTS, _SHAPE = 40_000, 20, 8
-"""Characters of an answer, lines about what was cut, and sizes in a shape, which is never cut."""
+"""Characters of an answer, lines about what was cut, and items of a list that is never cut."""
 
 
 class Wish(BaseModel):
@@ -219,11 +219,16 @@ def _bounded(content: Json, limit: int) -> tuple[Json, list[str]]:
 def _cut(value: Any, limit: int, name: str, cuts: list[str]) -> Any:
     if isinstance(value, dict):
         return {key: _cut(inside, limit, f"{name}.{key}".lstrip("."), cuts) for key, inside in value.items()}
-    if not isinstance(value, list) or (len(value) <= _SHAPE and all(isinstance(size, int) for size in value)):
+    if not isinstance(value, list) or (limit and _is_short(value)):
         return value
     if len(value) > limit:
         cuts.append(f"{name}: {limit} of {len(value)} items")
     return [_cut(item, limit, f"{name}.{number}", cuts) for number, item in enumerate(value[:limit])]
+
+
+def _is_short(items: list[Any]) -> bool:
+    """Whether they are a shape, or the steps of a finding, which mean nothing when cut."""
+    return len(items) <= _SHAPE and not any(isinstance(item, dict | list) for item in items)
 
 
 def serve(root: Root, program: click.Command, *, read_only: bool = False) -> None:

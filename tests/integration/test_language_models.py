@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import os
 import sys
-from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -301,5 +300,5 @@ def test_number_formats_are_compared_for_one_method(tmp_path: Path) -> None:
     options = ProfileOptions(target=TargetChoice("host"), quick=True, budget_s=1, outdir=tmp_path)
     with pytest.raises(InputError, match="several methods: read and write; choose one with --method"):
         profile_dtypes(TWO_METHODS, ["fp32"], options)
-    found = profile_dtypes(TWO_METHODS, ["fp32"], replace(options, method="read"))
+    found = profile_dtypes(TWO_METHODS, ["fp32"], options.model_copy(update={"method": "read"}))
     assert found.outcomes["fp32"].case.method == "read"

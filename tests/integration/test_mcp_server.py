@@ -276,7 +276,8 @@ def test_an_export_tells_where_it_is_and_what_came_of_it(client: Assistant, root
 def test_a_cancelled_measurement_leaves_nothing_running_and_goes_on_later(client, root, exported) -> None:
     own = root / "my_toy_cnn.pte"
     shutil.copy(exported("toy_cnn").pte, own)
-    asked = {"model": own.name, "target": "host", "budget": 2, "outdir": "measured"}
+    # Long enough for an analysis beside it, on a busy machine too; cancelled, it continues for what is left.
+    asked = {"model": own.name, "target": "host", "budget": 15, "outdir": "measured"}
     started = client.ask("profile", **asked, wait_s=0)
     assert (started["state"], started["answer"]) == ("running", {})
     _until(lambda: "launch 1" in client.ask("job_status", job=started["job"], wait_s=0)["stage"])

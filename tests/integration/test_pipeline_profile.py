@@ -234,7 +234,7 @@ def _toy() -> tuple[torch.nn.Module, torch.Tensor]:
     return toy, torch.rand(1, 3, 32, 32)
 
 
-SHORT = {"target": "host", "rounds": 2, "runs": 2, "warmup": 1, "budget_s": 1}
+SHORT = {"target": "host", "quick": True, "budget_s": 1}
 
 
 @pytest.mark.usefixtures("host")
