@@ -7,6 +7,7 @@ step count. A kill before that line repeats the step, a kill after it does not.
 from __future__ import annotations
 
 import contextlib
+import re
 import shutil
 import tempfile
 import time
@@ -34,6 +35,8 @@ from model_profiling.runs.schedule import Order, emulated_seconds
 from model_profiling.targets import Job, MachineFacts, Outcome, Target
 
 _TEMPERATURE_POLL_S = 2.0
+_KERNEL_LINE = re.compile(r"XNNPACK.{0,40}(?:Using \w{1,40} microkernel '|running operator \d)")
+"""In XNNPACK's log, on a terminal or in logcat."""
 
 
 @contextlib.contextmanager
@@ -153,6 +156,7 @@ class Measuring:
         with scratch_folder(self.place) as scratch:
             try:
                 outcome = self.target.execute(replace(self.job(step), **job), scratch, "process")
+                self._refuse_logged_kernels(step, outcome.log)
                 entry = self.keep(blank, outcome)
             except RunError as problem:
                 # A crash must not cost others their results; without evidence, timings still count.
@@ -162,6 +166,19 @@ class Measuring:
                 log_name = self._move(log, failed_log) if log.exists() else None
                 entry = replace(blank, state="failed", problem=problem.problem, fix=problem.fix, log=log_name)
         self.journal.append(replace(entry, seconds=round(time.monotonic() - began, 4)))
+
+    def _refuse_logged_kernels(self, step: Step, log: Path) -> None:
+        """Writing a log of kernels takes time, and a user's own runner may do so though nothing names it."""
+        experiment = self.config.experiment(step.series.experiment)
+        if experiment.runner is None or step.kind not in TIMED:
+            return
+        with log.open(encoding="utf-8", errors="replace") as lines:
+            if any(map(_KERNEL_LINE.search, lines)):
+                raise InputError(
+                    f"{experiment.name}: {experiment.runner} writes XNNPACK's log (its output shows it), "
+                    "so its times are not latencies",
+                    'name a runner built without that log, or set "mode": "xnntrace" to see kernels',
+                )
 
     def look_at(self, phone: MachineFacts, round_number: int) -> None:
         """Record what changes on a phone while it is measured."""

@@ -194,15 +194,46 @@ def test_two_binaries_are_timed_and_traced(runner: Path, exported, cli, tmp_path
     assert "only the kit's own runner keeps outputs" in metrics["parity"][0]["reason"]
     if "sme2" not in host_features():
         assert "has no SME2" in metrics["comparisons"][0]["speedup"]["reason"]
-    # Its dump holds the warm-up too; the analysis leaves it out.
+    # Its dumps hold the warm-up too; the analysis of all three leaves it out.
     summary = json.loads((tmp_path / "run" / "analysis_summary.json").read_text())
-    assert [one["runs"] for one in summary["per_etdump"]] == [3, 3]
+    assert [one["runs"] for one in summary["per_etdump"]] == [9, 9]
     # Without a count of kernel calls, only the operators' own names say which path ran.
     kernels = (tmp_path / "run" / "kernel_view.md").read_text()
     assert "Fully Connected" in kernels
 
 
 @NAMES_LINUX
+@NAMES_LINUX
+def test_a_runner_whose_log_shows_kernels_is_never_timed(runner: Path, exported, cli, tmp_path: Path) -> None:
+    """Neither its path nor a record beside it says that it writes XNNPACK's log."""
+    log = LOGS / "toy_fp16_sme2on.log"
+    own = command(tmp_path, "executor_runner", f'grep XNNPACK "{log}" >&2; exec "{runner}" "$@"')
+    experiment = {"name": "own", "runner_path": str(own), "runs": 2, "warmup": 1}
+    config: dict[str, Any] = {
+        "model": str(exported("toy_cnn", "fp32").pte),
+        "output_root": str(tmp_path / "run"),
+        "target": {"name": "host"},
+        "experiments": [experiment],
+        "schedule": {"rounds": 3, "budget_s": 5},
+    }
+    (tmp_path / "c.json").write_text(json.dumps(config))
+    refused = cli("run", "c.json")
+    assert refused.returncode == 2 and "Traceback" not in refused.stderr
+    (told,) = [line for line in refused.stderr.splitlines() if "XNNPACK" in line]
+    assert "times are not latencies" in told and '"mode": "xnntrace"' in told
+    assert not (tmp_path / "run/metrics.json").exists()
+    # With the mode that it names, it shows kernels and no latency.
+    config["experiments"] = [experiment | {"mode": "xnntrace"}]
+    (tmp_path / "c.json").write_text(json.dumps(config))
+    done = cli("run", "c.json")
+    assert done.ok, done.tail()
+    (result,) = json.loads((tmp_path / "run/manifest.json").read_text())["results"]
+    assert (result["mode"], result["times"], result["latency"]) == ("xnntrace", "traced", None)
+    assert json.loads((tmp_path / "run/metrics.json").read_text())["latencies"] == []
+    assert "_f16_" in (tmp_path / "run" / result["kernels"]).read_text()
+    assert " ms" not in (tmp_path / "run/report.md").read_text()
+
+
 @pytest.mark.parametrize("named", ["/there/..", "/there/passwd", "/there/other_output0.bin"])
 def test_a_result_that_names_somebody_elses_file_is_refused(named: str, tmp_path: Path) -> None:
     output = OutputFacts(Path(named))
