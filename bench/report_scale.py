@@ -1,9 +1,9 @@
 """What a report costs where a run directory holds ten times as many runs: time, memory, size of the page.
 
-    python bench/report_scale.py [--pte FILE] [--runs 1000] [--longest 10000] [--mode lockstep] [--json FILE]
+    python bench/report_scale.py [--pte FILE] [--runs 1000] [--longest 10000] [--json FILE]
 
 Two run directories are measured here, both with one program against itself: one with `--runs` inferences of
-each side with the tracer and as many without it, one with `--longest`. In lockstep a launch has at most a
+each side with the tracer and as many without it, one with `--longest`. A launch has at most a
 hundred turns, so dumps stay short and the journal grows. Then `sme2prof report` makes the report of each in
 fresh processes, from the dumps to report.md, its pictures and report.html. The promise is judged by processor
 time, which neighbours on the machine do not stretch; the time by the clock stands beside it. Memory is the
@@ -32,8 +32,6 @@ AT_MOST_SLOWER = 3.0
 AT_MOST_MB = 1000
 AT_MOST_PAGE = 2.5e6
 
-ROUNDS = 6
-"""As many as are traced."""
 LAUNCH = 100 * 7
 """Inferences of one launch that count, at most."""
 FEWEST_LAUNCHES = 6
@@ -49,9 +47,9 @@ print(json.dumps({"seconds": seconds, "cpu": cpu, "peak": peak, "code": code}))
 """
 
 
-def make_run(pte: Path, runs: int, folder: Path, mode: str) -> Path:
+def make_run(pte: Path, runs: int, folder: Path) -> Path:
     """Measure about as many inferences of each side."""
-    rounds = ROUNDS if mode == "rounds" else max(FEWEST_LAUNCHES, math.ceil(runs / LAUNCH))
+    rounds = max(FEWEST_LAUNCHES, math.ceil(runs / LAUNCH))
     raw: dict[str, object] = {
         "model": str(pte.resolve()),
         "output_root": str(folder),
@@ -60,7 +58,7 @@ def make_run(pte: Path, runs: int, folder: Path, mode: str) -> Path:
             {"name": name, "runs": math.ceil(runs / rounds), "warmup": 1, "threads": [1]}
             for name in ("first", "second")
         ],
-        "schedule": {"mode": mode, "rounds": rounds, "precision": 1e-6, "budget_s": 3600, "seed": 1},
+        "schedule": {"rounds": rounds, "precision": 1e-6, "budget_s": 3600, "seed": 1},
         "analysis": {
             "compare_pairs": [
                 {
@@ -116,19 +114,16 @@ def main() -> int:
     parser.add_argument("--pte", type=Path, default=SMALL, help="a program; a small network when not given")
     parser.add_argument("--runs", type=int, default=1000, help="runs in the shorter directory")
     parser.add_argument("--longest", type=int, default=10_000, help="runs in the longer one")
-    parser.add_argument(
-        "--mode", choices=("rounds", "lockstep"), default="rounds", help="how they are measured"
-    )
     parser.add_argument("--times", type=int, default=3, help="how often each report is made")
     parser.add_argument("--json", type=Path, help="also write the figures to this file")
     options = parser.parse_args()
     found = []
     with tempfile.TemporaryDirectory() as name:
         for runs in (options.runs, options.longest):
-            run_dir = make_run(options.pte, runs, Path(name) / f"runs_{runs}", options.mode)
+            run_dir = make_run(options.pte, runs, Path(name) / f"runs_{runs}")
             found.append((*counts(run_dir), middle(run_dir, options.times)))
 
-    print(f"reports of {options.pte.name}, measured in {options.mode}, runs of each of two sides")
+    print(f"reports of {options.pte.name}, runs of each of two sides")
     print(f"{'traced':>8}{'untraced':>10}{'processor':>11}{'clock':>9}{'process':>9}{'peak':>9}{'page':>9}")
     for traced, untraced, report in found:
         cpu, clock, whole = report["cpu"], report["seconds"], report["process_seconds"]

@@ -13,7 +13,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from attack.finds import Find, PartResult
-from attack.live_run import LIMIT_S, LiveRun, Mode, Whole, undisturbed
+from attack.live_run import LIMIT_S, LiveRun, Whole, undisturbed
 from model_profiling.core import process
 from model_profiling.runs.journal import Journal
 
@@ -37,15 +37,13 @@ def step(seed: int, work: Path) -> PartResult:
         return PartResult("clocks", skipped="this Python does not take its time from the C library")
     began, finds = time.monotonic(), []
     chance = random.Random(seed)
-    modes: tuple[Mode, ...] = ("rounds", "lockstep")
-    cases = [(period, mode) for period in PERIODS_MS for mode in modes]
-    whole = {mode: undisturbed(LiveRun(work / f"whole-{mode}", mode=mode), "run", "c.json") for mode in modes}
-    for period, mode in cases:
+    whole = undisturbed(LiveRun(work / "whole"), "run", "c.json")
+    for period in PERIODS_MS:
         environment = {"LD_PRELOAD": str(library), "SME2PROF_ATTACK_STEP_MS": str(period)}
-        run = LiveRun(work / f"{period}-{mode}", mode=mode, environment=environment)
-        case = f"a jump every {period} ms, {mode}"
-        finds += [Find("clocks", case, what) for what in _measured(run, whole[mode], chance.random())]
-    return PartResult("clocks", len(cases), time.monotonic() - began, tuple(finds))
+        run = LiveRun(work / str(period), environment=environment)
+        case = f"a jump every {period} ms"
+        finds += [Find("clocks", case, what) for what in _measured(run, whole, chance.random())]
+    return PartResult("clocks", len(PERIODS_MS), time.monotonic() - began, tuple(finds))
 
 
 def _jumps(library: Path) -> bool:

@@ -16,7 +16,6 @@ from collections import Counter
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Literal
 
 from attack.reader import DATA, ROOT
 from model_profiling.core.errors import ProfilingError
@@ -26,7 +25,6 @@ from model_profiling.validation.validate import validate
 MARK = "SME2PROF_ATTACK"
 """Set for every process of a run: whoever has it when the run is over is an orphan."""
 PROGRAM = DATA / "runs" / "programs" / "small_cnn_xnnpack_int8.pte"
-Mode = Literal["lockstep", "rounds"]
 LIMIT_S = 600.0
 
 
@@ -178,12 +176,11 @@ class LiveRun(Live):
     """A folder with a config of a small program."""
 
     def __init__(
-        self, folder: Path, *, mode: Mode = "rounds", target: str = "host",
-        environment: Mapping[str, str] | None = None,
-    ) -> None:  # fmt: skip
+        self, folder: Path, *, target: str = "host", environment: Mapping[str, str] | None = None
+    ) -> None:
         super().__init__(folder, environment)
         self.run_dir = folder / "run"
-        write_config(folder, mode, target)
+        write_config(folder, target)
 
     def journal_lines(self) -> int:
         try:
@@ -192,7 +189,7 @@ class LiveRun(Live):
             return 0
 
 
-def write_config(folder: Path, mode: Mode = "rounds", target: str = "host") -> None:
+def write_config(folder: Path, target: str = "host") -> None:
     emulated = target == "emulated"
     names = ("emulated_sme2_on", "emulated_sme2_off") if emulated else ("one", "two")
     experiments = [{"name": name, "runs": 1 if emulated else 2, "warmup": 0} for name in names]
@@ -204,7 +201,7 @@ def write_config(folder: Path, mode: Mode = "rounds", target: str = "host") -> N
         "output_root": "run",
         "target": {"name": target},
         "experiments": experiments,
-        "schedule": {} if emulated else {"mode": mode, "rounds": 2, "seed": 1, "budget_s": 2},
+        "schedule": {} if emulated else {"rounds": 2, "seed": 1, "budget_s": 2},
         "analysis": {"compare_pairs": [{"baseline": names[1], "candidate": names[0]}]},
     }
     (folder / "c.json").write_text(json.dumps(config))
@@ -226,7 +223,7 @@ class Whole:
 def undisturbed(live: Live, *words: str) -> Whole:
     before, began = used(live.folder), time.monotonic()
     ended = live.call(*words)
-    assert ended is not None and ended.is_clear, ended and ended.tail()
+    assert ended is not None and ended.code == 0, ended and ended.tail()
     lines = live.journal_lines() if isinstance(live, LiveRun) else 0
     seconds, kibibytes = time.monotonic() - began, used(live.folder) - before
     return Whole(tuple(live.steps_done()), live.files(), ended.code, seconds, lines, kibibytes)

@@ -10,7 +10,7 @@ from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from attack.live_run import PROGRAM, Live, Mode, write_config
+from attack.live_run import PROGRAM, Live, write_config
 from attack.reader import DATA
 
 RECORDED = DATA / "runs" / "emulated_sme2"
@@ -176,8 +176,8 @@ def _left_over(made: Path, folder: Path) -> None:
     (folder / "sme2prof" / "devices" / "one.json").write_text(json.dumps(left))
 
 
-def _configured(target: str, mode: Mode = "rounds") -> Callable[[Path, Path], None]:
-    return lambda _, folder: write_config(folder, mode, target)
+def _configured(target: str) -> Callable[[Path, Path], None]:
+    return lambda _, folder: write_config(folder, target)
 
 
 def _words(text: str) -> tuple[str, ...]:
@@ -190,8 +190,7 @@ _OWN_CACHE = {"SME2PROF_CACHE": "{folder}/cache"}
 _LAB_SWEEP = _words(f"sweep s.json --scheduler {SCHEDULER} --no-store")
 _LLM = _words(f"llm lm.pte --prompt 4 --context 0 {_HERE}")
 VERBS: tuple[Verb, ...] = (
-    Verb("run", _RUN, _configured("host"), _RESUME, weight=6),
-    Verb("run lockstep", _RUN, _configured("host", "lockstep"), _RESUME, weight=6),
+    Verb("run", _RUN, _configured("host"), _RESUME, weight=12),
     Verb("run emulated", _RUN, _configured("emulated"), _RESUME, weight=6),
     Verb("analyze", _words("analyze run"), _recorded, same=True, children=False),
     Verb("report", _words("report run"), _recorded, same=True, children=False),

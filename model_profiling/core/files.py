@@ -107,27 +107,18 @@ def replacing(path: Path) -> Iterator[Path]:
     """Yield a hidden sibling of `path` to write to; it becomes `path` only if the block succeeds."""
     _check_replaceable(path)
     make_folder(path.parent)
+    # A name may have 255 bytes, and a character takes up to four. It is known before the file is made, so
+    # that a signal between the two leaves nothing.
+    part = path.with_name(f".{path.name[:48]}.{secrets.token_hex(8)}.part")
     try:
-        part = _make_part(path)
-    except OSError as problem:
-        raise _refusal(path, problem) from problem
-    try:
+        # With the permissions of the user's umask.
+        os.close(os.open(part, os.O_CREAT | os.O_EXCL | os.O_WRONLY | os.O_NOFOLLOW, 0o666))
         yield part
         part.replace(path)
     except OSError as problem:
         raise _refusal(path, problem) from problem
     finally:
         part.unlink(missing_ok=True)
-
-
-def _make_part(path: Path) -> Path:
-    """Create a new file beside `path`, with the permissions of the user's umask."""
-    while True:
-        # A name may have 255 bytes, and a character takes up to four.
-        part = path.with_name(f".{path.name[:48]}.{secrets.token_hex(4)}.part")
-        with contextlib.suppress(FileExistsError):
-            os.close(os.open(part, os.O_CREAT | os.O_EXCL | os.O_WRONLY | os.O_NOFOLLOW, 0o666))
-            return part
 
 
 def _kind_at(path: Path) -> str:

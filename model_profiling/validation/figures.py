@@ -3,7 +3,6 @@ a file that was edited, truncated or left over from another run."""
 
 from __future__ import annotations
 
-import csv
 import json
 import math
 from collections.abc import Iterator
@@ -191,8 +190,8 @@ def csv_files_match(checked: CheckedRun, wrong: list[str]) -> str:
             if not math.isclose(stated, known, rel_tol=1e-6, abs_tol=1e-9):
                 wrong.append(f"{paths.stats.name} adds up to {stated:.6f} ms, but the dumps say {known:.6f}")
         if paths.timeline in there:
-            with paths.timeline.open(newline="", encoding="utf-8") as stream:
-                events = sum(1 for _ in csv.reader(stream)) - 1
+            _, rows = read_table(read_text(paths.timeline), paths.timeline, ANALYSE_AGAIN)
+            events = sum(1 for _ in rows)
             if events != (expected := series.first.attribution.event_count):
                 wrong.append(f"{paths.timeline.name} has {events} events, but the dump has {expected}")
     if not wrong and not count:
