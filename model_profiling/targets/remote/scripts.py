@@ -55,12 +55,13 @@ def state_of(paths: Sequence[str]) -> str:
 
 def receive(path: str, part: str, size: int, sha256: str, *, executable: bool) -> str:
     """Receive a file from standard input; until every byte has arrived it is called `part`, which does not
-    stay if the connection ends (which is the end of input)."""
+    stay if the connection ends (which is the end of input), nor, if the machine restarts, after the next
+    attempt."""
     folder = path.rpartition("/")[0]
     mode = "700" if executable else "600"
     return (
         f"trap '' HUP PIPE; umask 077; p={quoted(part)}; d=; "
-        f'mkdir -p {quoted(folder)} && cat >"$p" && {_facts("$p")} && '
+        f'mkdir -p {quoted(folder)} && rm -f {quoted(folder)}/.*.part && cat >"$p" && {_facts("$p")} && '
         f'if [ "$1 $2" = "{size} {sha256}" ]; then chmod {mode} "$p" && mv -f "$p" {quoted(path)}; '
         f'else d="{DAMAGED}: $1 $2"; false; fi; s=$?; rm -f "$p"; echo "$d"; exit $s'
     )
