@@ -87,10 +87,13 @@ class Measuring:
         """Write the manifest; `reason` is what ended the session early."""
         *past, session = self.manifest.sessions
         session = replace(session, end=end, ended=None if end == "running" else moment())
-        if isinstance(reason, ProfilingError):
-            session = replace(session, problem=reason.problem, fix=reason.fix or None)
-        elif reason is not None:
-            session = replace(session, problem=str(reason) or None)
+        if reason is not None:
+            problem, fix = str(reason), ""
+            if isinstance(reason, ProfilingError):
+                problem, fix = reason.problem, reason.fix
+            # Notes tell, for example, which settings of a phone are not restored yet.
+            problem = "; ".join(filter(None, (problem, *getattr(reason, "__notes__", ()))))
+            session = replace(session, problem=problem or None, fix=fix or None)
         manifest = replace(
             self.manifest,
             machine=replace(self.manifest.machine, between=tuple(self.between)),

@@ -180,6 +180,12 @@ class PowerSettings:
                 f"{self.title} refuses the earlier {wrong[0].name}: it is {after[wrong[0].name]}",
                 f"set it to {wrong[0].before or 'no value'} by hand",
             )
+        for change in changes:
+            if change not in own and not _same(now[change.name], change.before):
+                self.notes.append(
+                    f"{change.name} was set to {now[change.name] or 'no value'} by somebody else meanwhile "
+                    f"and was left so; before it was {change.before or 'not set'}"
+                )
 
     def _read(self) -> dict[str, str | None]:
         settings = parse_settings(self.shell.run(["sh", "-c", READ]).stdout)

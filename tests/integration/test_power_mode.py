@@ -81,6 +81,8 @@ def test_what_somebody_else_sets_meanwhile_is_left(phone, open_phone) -> None:
         phone.change_setting("low_power", "2")
         phone.change_setting("stay_on_while_plugged_in", None)
     assert phone.settings() == USED | {"low_power": "2"}
+    (note,) = target.take_notes()
+    says(note, "low_power was set to 2", "left so", "before it was 1")
 
 
 def test_a_phone_that_lets_nobody_change_its_settings(phone, open_phone) -> None:
