@@ -57,7 +57,7 @@ from model_profiling.workflow.share import share_report
 _SWEEP = {
     "name": "s",
     "models": ["toy_cnn", "tiny_llama"],
-    "targets": ["emulated", "host@lab"],
+    "targets": ["emulated", "ssh:lab"],
     "dtypes": ["fp16", "int8"],
     "threads": [1, 2],
     "rungs": ["on", {"name": "own", "disable": ["sme2"]}],

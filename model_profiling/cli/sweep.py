@@ -174,7 +174,7 @@ def _show(folder: SweepFolder, options: SweepOptions, *, quiet: bool, as_json: b
 @frame.command(
     "worker",
     example="""sme2prof worker --scheduler 127.0.0.1:8786 --host
-    sme2prof worker --scheduler 127.0.0.1:8786 --target android:R5CT1234ABC --no-exports
+    sme2prof worker --scheduler 127.0.0.1:8786 --target android:R5CT1234ABC
     sme2prof worker --scheduler tls://lab:8786 --listen 192.0.2.7 --emulated""",
 )
 @click.option("--scheduler", required=True, metavar="ADDRESS", help="The Dask scheduler, as HOST:PORT.")
@@ -186,15 +186,14 @@ def _show(folder: SweepFolder, options: SweepOptions, *, quiet: bool, as_json: b
     metavar="android:SERIAL|ssh:HOST",
     help="Offer this phone or machine (repeatable).",
 )
-@click.option("--host", is_flag=True, help="Offer this machine itself, as host and host@MACHINE.")
+@click.option("--host", is_flag=True, help="Offer this machine itself.")
 @click.option("--emulated", is_flag=True, help="Offer emulation.")
-@click.option("--no-exports", "exports", flag_value=False, default=True, help="Do not export models here.")
 @click.option("--name", show_default="the machine's name and a number", help="Name of this worker.")
 @click.option(
     "--listen", metavar="ADDRESS", default="127.0.0.1", show_default=True, help="Where others reach it."
 )
 def worker_command(*, scheduler: str, name: str | None, listen: str, **offered: Any) -> int:
-    """Work for sweeps until interrupted: measure on the devices named here, and export models.
+    """Work for sweeps until interrupted: measure on the devices named here.
 
     Everybody who reaches the scheduler can run code here; docs/how-to/sweeps.md says how to protect it.
     """

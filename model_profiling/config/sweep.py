@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
+from itertools import product
 from pathlib import Path
 from typing import Annotated, Literal, TypeVar
 
@@ -30,10 +31,9 @@ from model_profiling.config.values import (
     usable,
 )
 from model_profiling.core.errors import InputError
-from model_profiling.core.formatting import did_you_mean
 from model_profiling.core.number_formats import format_of_name, parse_format
 from model_profiling.models.catalog import file_name_of
-from model_profiling.runner.machine import PowerMode, TargetChoice, parse_target, place_of
+from model_profiling.runner.machine import PowerMode, parse_target, place_of
 
 MOST_CELLS = 10_000
 """Weeks of measuring, and more rows than anyone reads."""
@@ -64,29 +64,15 @@ Dtype = Annotated[str, AfterValidator(_known_format), AfterValidator(_resolved)]
 Backend = Literal["xnnpack", "portable"]
 
 
-def machine_of(target: str) -> str | None:
-    """The machine that `host@MACHINE` names; None if any machine will do."""
-    kind, mark, machine = target.partition("@")
-    return machine if mark and kind == "host" else None
-
-
-def choice_of(target: str, power_mode: PowerMode = "leave") -> TargetChoice:
-    """The target to open, seen from the machine that reaches it."""
-    chosen = parse_target("host" if machine_of(target) else target)
-    if chosen.kind != "android":
-        return chosen
-    return TargetChoice(chosen.kind, chosen.serial, chosen.remote, power_mode=power_mode)
-
-
 def _as_target(text: str) -> str:
-    kinds = 'choose from "host", "host@MACHINE", "emulated", "android:SERIAL", "ssh:HOST"'
     try:
-        chosen = choice_of(text)
-    except InputError as problem:
-        raise refuse(f"is {shown(text)}", kinds) from problem
-    named = {"android": chosen.serial or chosen.remote, "ssh": chosen.host}.get(chosen.kind, True)
-    if chosen.kind == "auto" or not named or text.endswith("@"):
-        raise refuse(f"is {shown(text)}, which does not say which device", kinds)
+        chosen = parse_target(text)
+        device = {"auto": "", "android": chosen.serial or chosen.remote, "ssh": chosen.host}
+        names_device = device.get(chosen.kind, chosen.kind)
+    except InputError:
+        names_device = ""
+    if not names_device:
+        raise refuse(f"is {shown(text)}", 'choose from "host", "emulated", "android:SERIAL", "ssh:HOST"')
     return text
 
 
@@ -94,9 +80,8 @@ def _as_rung(value: object) -> object:
     if not isinstance(value, str):
         return value
     if value not in OWN_RUNGS:
-        hint = did_you_mean(value, OWN_RUNGS)
         fix = 'choose from "on", "off", "ladder", or write {"name": ..., "disable": [...]}'
-        raise refuse(f"is {shown(value)}", fix + (f"; {hint}" if hint else ""))
+        raise refuse(f"is {shown(value)}", fix)
     return _own_rung(value)
 
 
@@ -112,11 +97,6 @@ class Rung(Settings):
     """Names the experiment: letters, digits, '.', '_' and '-'."""
     disable: tuple[Feature, ...] = Field(min_length=1, max_length=MOST_ENTRIES, examples=[["i8mm"]])
     """CPU features to switch off; what depends on one goes with it."""
-
-    @property
-    def is_own(self) -> bool:
-        """Whether it is predefined: `on`, `off` or `ladder`."""
-        return self.name in OWN_RUNGS
 
 
 class SweepCase(ChosenInputs):
@@ -222,8 +202,8 @@ class SweepConfig(Settings):
     targets: Several[Target] = Field(
         default=("host",),
         examples=[["host", "android:R5CT1234ABC", "ssh:board"]],
-        description='Where: "host" (the machine that measures; "host@MACHINE" where several workers offer '
-        'theirs), "emulated" (QEMU: kernels, no latency), "android:SERIAL", "ssh:HOST".',
+        description='Where: "host" (the machine that measures), "emulated" (QEMU: kernels, no latency), '
+        '"android:SERIAL", "ssh:HOST".',
     )
     exclude: tuple[Exclusion, ...] = Field(default=(), max_length=MOST_ENTRIES)
     """Cells that are left out."""
@@ -248,14 +228,14 @@ class SweepConfig(Settings):
         return self.cases.get(model, (USUAL,))
 
 
-def load_sweep(path: Path, *, files: bool = True) -> SweepConfig:
-    """Load a sweep with absolute paths; raise InputError on the first problem, of models only if `files`."""
+def load_sweep(path: Path) -> SweepConfig:
+    """Load a sweep with absolute paths, or raise InputError."""
     raw = read_object(path, "sme2prof config new --sweep")
     if isinstance(raw, Problem):
         return require(None, (raw,), path)
     if not is_sweep(raw) and "experiments" in raw:
         raise InputError(f"{path} is a config of one run, not a sweep", f"use `sme2prof run {path}`")
-    return require(*parse_sweep(raw, folder=path.parent, files=files), path)
+    return require(*parse_sweep(raw, folder=path.parent), path)
 
 
 def parse_sweep(
@@ -276,21 +256,12 @@ def parse_sweep(
 
 def _setting_problems(sweep: SweepConfig) -> Iterator[Problem]:
     yield from _rung_problems(sweep)
-    places: dict[str, str] = {}
-    for at, target in enumerate(sweep.targets):
-        other = places.setdefault(place_of(target).lower(), target)
-        if other != target:
-            what = f"is {target!r}, whose runs would go into the folder of {other!r}"
-            yield Problem(f"targets[{at}]", what, "use two sweeps")
+    yield from _same_names("targets", map(place_of, sweep.targets))
     for setting in ("keep", "calibrate", "cases"):
         for model in getattr(sweep, setting):
             if model not in sweep.models or (setting != "cases" and model.endswith(".pte")):
                 fix = "name a model of the sweep as it is written there; a .pte is exported already"
                 yield Problem(setting, f"names {model!r}, which the sweep does not have to export", fix)
-    for model, cases in sweep.cases.items():
-        for name, count in Counter(case.name for case in cases).items():
-            if count > 1:
-                yield Problem("cases", f"lists {name or 'the usual case'} of {model} twice", "list it once")
     for at, exclusion in enumerate(sweep.exclude):
         yield from _exclusion_problems(sweep, exclusion, f"exclude[{at}]")
     yield from schedule_problems(sweep.schedule)
@@ -301,16 +272,22 @@ def _setting_problems(sweep: SweepConfig) -> Iterator[Problem]:
         yield Problem("", f"the sweep has {count} cells", f"use at most {MOST_CELLS}, or several sweeps")
 
 
+def _same_names(setting: str, names: Iterable[str]) -> Iterator[Problem]:
+    """Files and folders are named after values; some systems ignore the case of letters."""
+    for name, count in Counter(map(str.lower, names)).items():
+        if count > 1:
+            yield Problem(setting, f"would write {name} twice", "list it once, rename one, or use two sweeps")
+
+
 def _rung_problems(sweep: SweepConfig) -> Iterator[Problem]:
-    names = Counter(rung.name.lower() for rung in sweep.rungs)
-    if (repeated := names.most_common(1)[0])[1] > 1:
-        yield Problem("rungs", f"lists {repeated[0]} twice", "list it once")
+    names = [rung.name for rung in sweep.rungs]
+    yield from _same_names("rungs", names)
     if LADDER in names and len(names) > 1:
         fix = 'keep "ladder" alone (it includes "on" and "off"), or remove it'
         yield Problem("rungs", "lists other rungs beside the ladder", fix)
     for at, rung in enumerate(sweep.rungs):
-        redefined = rung.is_own and rung.disable != OWN_RUNGS[rung.name]
-        if redefined or (not rung.is_own and switch_in_name(f"_{rung.name}") is not None):
+        own = OWN_RUNGS.get(rung.name)
+        if rung.disable != own if own is not None else switch_in_name(f"_{rung.name}"):
             what = f"is {rung.name!r}, a name that says SME2 is on or off"
             yield Problem(f"rungs[{at}].name", what, 'use "on" and "off" for that, and another name here')
 
@@ -332,36 +309,22 @@ def _exclusion_problems(sweep: SweepConfig, exclusion: Exclusion, where: str) ->
     }
     for name, wanted in exclusion.matched.items():
         for value in set(wanted).difference(listed[name]):
-            known = list(map(str, listed[name]))
-            hint = did_you_mean(value, known) if isinstance(value, str) else ""
-            fix = hint or (f"write one of {', '.join(known)}" if known else "leave it out")
-            yield Problem(f"{where}.{name}", f"is {value!r}, which is not in the sweep", fix)
+            known = ", ".join(map(repr, listed[name])) or "none"
+            yield Problem(f"{where}.{name}", f"is {value!r}", f"it should be in the sweep, which has {known}")
 
 
 def _model_problems(sweep: SweepConfig) -> Iterator[Problem]:
-    """Models that do not exist, and models whose files would have the same name."""
-    taken: dict[str, str] = {}
+    """Models that do not exist, and runs that would have the same name."""
+    names: list[str] = []
     for at, model in enumerate(sweep.models):
         try:
-            names = _program_names(sweep, model)
+            if not model.endswith(".pte"):
+                stems = [sweep.program_name(model, *pair) for pair in product(sweep.dtypes, sweep.backends)]
+            elif Path(model).is_file():
+                stems = [Path(model).stem]
+            else:
+                raise InputError("there is no such program", "correct the path")
+            names += [with_method(stem, None, case.name) for stem in stems for case in sweep.cases_of(model)]
         except InputError as problem:
             yield Problem(f"models[{at}]", f"is {model!r}: {problem.problem}", problem.fix)
-            continue
-        if len(set(names)) < len(names):
-            what = f"lists formats whose files would have one name, such as {max(names, key=names.count)}"
-            yield Problem("dtypes", what, "rename one of the quantizers, or use two sweeps")
-            return
-        for name in (with_method(stem, None, case.name) for stem in names for case in sweep.cases_of(model)):
-            other = taken.setdefault(name.lower(), model)
-            if other != model:
-                what = f"is {model!r}, whose files would have the names of those of {other!r}"
-                yield Problem(f"models[{at}]", what, "rename one of them, or use two sweeps")
-                break
-
-
-def _program_names(sweep: SweepConfig, model: str) -> list[str]:
-    if not model.endswith(".pte"):
-        return [sweep.program_name(model, dtype, back) for back in sweep.backends for dtype in sweep.dtypes]
-    if not Path(model).is_file():
-        raise InputError("there is no such program", "correct the path")
-    return [Path(model).stem]
+    yield from _same_names("models", names)

@@ -17,15 +17,15 @@ from typing import Literal
 
 from model_profiling.config.names import earlier_name, variant_of, with_method
 from model_profiling.config.settings import ProfileConfig
-from model_profiling.config.sweep import Rung, SweepCase, SweepConfig, choice_of
+from model_profiling.config.sweep import Rung, SweepCase, SweepConfig
 from model_profiling.core import files
 from model_profiling.core.errors import InputError
 from model_profiling.core.files import LockFile
-from model_profiling.core.number_formats import format_of_name, parse_format
+from model_profiling.core.number_formats import format_of_name
 from model_profiling.core.records import read_json_object, read_record, record_json
 from model_profiling.core.safe_read import is_there
 from model_profiling.models import registry
-from model_profiling.runner.machine import TargetChoice, place_of
+from model_profiling.runner.machine import TargetChoice, parse_target, place_of
 from model_profiling.runs.begin import check_folder
 from model_profiling.runs.feeding import Feed, feed, one_method
 from model_profiling.runs.journal import moment
@@ -60,14 +60,6 @@ class Program:
     @property
     def is_exported(self) -> bool:
         return self.model.endswith(".pte")
-
-    @property
-    def is_own(self) -> bool:
-        """Whether its export reads files of the user, which other machines do not have."""
-        chosen = registry.choose(self.model)
-        if chosen is None or chosen.files or self.calibration or parse_format(self.dtype or "").kind == "own":
-            return True
-        return registry.discover()[chosen.model].source not in ("kit", "executorch")
 
 
 @dataclass(frozen=True, slots=True)
@@ -139,7 +131,8 @@ class Job:
 
     @property
     def choice(self) -> TargetChoice:
-        return choice_of(self.target, self.sweep.power_mode)
+        choice = parse_target(self.target)
+        return replace(choice, power_mode=self.sweep.power_mode) if choice.kind == "android" else choice
 
     @property
     def seconds(self) -> float | None:

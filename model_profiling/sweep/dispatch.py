@@ -1,4 +1,4 @@
-"""Runs a sweep: each export and each job is one Dask task; its files are unpacked into the sweep's folder.
+"""Runs a sweep: each export and each job is one Dask task. Exports are made on this machine.
 
 Dask decides which worker does what and when, tries again, and outlives lost workers. A job's run comes home
 whole, so a killed sweep loses only what was being measured.
@@ -6,7 +6,6 @@ whole, so a killed sweep loses only what was being measured.
 
 from __future__ import annotations
 
-import concurrent.futures
 import contextlib
 import queue
 import secrets
@@ -18,10 +17,8 @@ from pathlib import Path
 from typing import Any
 
 from model_profiling.config.reading import checked_config
-from model_profiling.config.sweep import SweepConfig, machine_of
-from model_profiling.core import files
+from model_profiling.config.sweep import SweepConfig
 from model_profiling.core.errors import InputError, ProfilingError, SetupError, refused_by_system
-from model_profiling.core.formatting import listing
 from model_profiling.core.hints import needed
 from model_profiling.core.progress import Progress, Silent
 from model_profiling.runs.manifest import read_manifest
@@ -39,8 +36,6 @@ _NOTICE_S = 0.2
 """How long Dask's client may take to notice that the scheduler is gone."""
 _RETRIES = 1
 """How many times Dask repeats a task after an error that may pass, such as a phone that was away."""
-_MOST_LOST = 3
-"""How many times a job is sent again because the worker that held its program was lost."""
 _RESUME = "continue the sweep with --resume"
 _REASONS = {
     "KilledWorker": "every worker that tried it ended in the middle",
@@ -73,12 +68,16 @@ def run_sweep(sweep: SweepConfig, options: SweepOptions, progress: Progress | No
         client = ends.enter_context(_connected(options.scheduler)) if options.scheduler else None
         folder = ends.enter_context(open_sweep(options.outdir, sweep, resume=options.resume))
         labels = with_commit(Labels(sweep=sweep.name))
-        dispatch = _Dispatch(folder, client, options, progress or Silent(), labels)
+        dispatch = _Dispatch(folder, options, progress or Silent(), labels)
         for job in folder.waiting_jobs():
             if folder.is_measured(job):
                 dispatch.publish(job)
         if jobs := folder.waiting_jobs():
-            dispatch.client = client or ends.enter_context(_local_cluster(folder, jobs))
+            names = [] if client else [job.target for job in jobs]
+            if not all(program_path(job.program, folder.artifacts).is_file() for job in jobs):
+                names.append(worker.EXPORTS)
+            dispatch.exporter = ends.enter_context(_local_cluster(folder, names)) if names else client
+            dispatch.client = client or dispatch.exporter
             dispatch.run(jobs)
         folder.end()
         return folder
@@ -98,22 +97,21 @@ def _connected(address: str) -> Iterator[Any]:
 
 
 @contextlib.contextmanager
-def _local_cluster(folder: SweepFolder, jobs: Sequence[Job]) -> Iterator[Any]:
-    """Start a scheduler in this process, and a worker process for each device, and for exports if needed."""
-    distributed = needed("distributed", worker.EXTRA)
-    here = (None, worker.machine_name())
-    names = dict.fromkeys(job.target for job in jobs if machine_of(job.target) in here)
-    if not all(program_path(job.program, folder.artifacts).is_file() for job in jobs):
-        names[worker.EXPORTS] = None
-    work = folder.path / WORK
+def _local_cluster(folder: SweepFolder, resources: Sequence[str]) -> Iterator[Any]:
+    """Start a scheduler in this process, and a worker process for each resource."""
+    distributed, settings = needed("distributed", worker.EXTRA), needed("dask", worker.EXTRA).config
     workers = {
-        name: {"cls": distributed.Nanny, "options": worker.nanny_options(name, {name: 1.0}, work)}
-        for name in names
+        name: {
+            "cls": distributed.Nanny,
+            "options": worker.nanny_options(name, {name: 1.0}, folder.path / WORK),
+        }
+        for name in dict.fromkeys(resources)
     }
-    address = {"host": worker.LOOPBACK, "port": 0, **worker.NO_PAGE}
-    scheduler = {"cls": distributed.Scheduler, "options": address}
+    protocol = "tls" if settings.get("distributed.comm.require-encryption") else "tcp"
+    options = {"host": worker.LOOPBACK, "port": 0, "protocol": protocol, **worker.NO_PAGE}
+    scheduler = {"cls": distributed.Scheduler, "options": options}
     # A cluster gives up a worker that died 15 s ago; to start another one takes longer on a busy machine.
-    with needed("dask", worker.EXTRA).config.set({"distributed.deploy.lost-worker-timeout": "1 day"}):
+    with settings.set({"distributed.deploy.lost-worker-timeout": "1 day"}):
         try:
             cluster = distributed.SpecCluster(workers=workers, scheduler=scheduler, silence_logs=False)
         except (OSError, RuntimeError) as problem:
@@ -129,38 +127,39 @@ def _resource_of(task: Job | Program) -> str:
 @dataclass(slots=True)
 class _Dispatch:
     folder: SweepFolder
-    client: Any
     options: SweepOptions
     progress: Progress
     labels: Labels
+    client: Any = None
+    """Of the workers that measure."""
+    exporter: Any = None
+    """A client of the worker that exports."""
     offered: Counter[str] = field(default_factory=Counter)
-    """How many workers have each resource."""
-    left: dict[Program, list[Job]] = field(default_factory=dict)
-    """The jobs of each program that have not ended."""
+    """How many workers have each device."""
+    jobs: dict[Program, list[Job]] = field(default_factory=dict)
     waiting: dict[str, deque[Job | Program]] = field(default_factory=dict)
     """By the resource they take, exports and jobs whose program is there."""
     running: dict[Any, Job | Program] = field(default_factory=dict)
     """By the future of Dask. No more than workers can do at once: Dask blames a worker's death on all that it
     was given."""
-    sent: dict[Program, Any] = field(default_factory=dict)
-    """Programs in the memory of workers, as futures of Dask."""
-    lost: Counter[str] = field(default_factory=Counter)
-    """By job, how often its program was lost."""
     ended: queue.SimpleQueue[Any] = field(default_factory=queue.SimpleQueue)
 
     def run(self, jobs: Sequence[Job]) -> None:
         self._look_at_workers()
         if self.offered["host"] > 1 and any(job.target == "host" for job in jobs):
-            machines = listing(sorted(name for name in self.offered if machine_of(name)))
-            raise InputError(f'several machines offer "host": {machines}', "write one of them in the sweep")
+            raise InputError("several machines offer host", "let one offer it, and name the others ssh:HOST")
         for job in jobs:
             if self.offered[job.target]:
-                self.left.setdefault(job.program, []).append(job)
+                self.jobs.setdefault(job.program, []).append(job)
             else:
-                self.folder.fail(job, f"no worker offers {job.target}", self._how_to_offer(job.target))
-        # Those that are exported here come last: workers export the others meanwhile.
-        for program in sorted(self.left, key=lambda program: program.is_own):
-            self._begin(program)
+                option = f"--{job.target}" if job.target in ("host", "emulated") else f"--target {job.target}"
+                start = f"sme2prof worker --scheduler {self.options.scheduler} {option}"
+                self.folder.fail(job, f"no worker offers {job.target}", f"start one: {start}; {_RESUME}")
+        for program in self.jobs:
+            if program_path(program, self.folder.artifacts).is_file():
+                self._let_measure(program)
+            else:
+                self.waiting.setdefault(worker.EXPORTS, deque()).append(program)
         while self.running or any(self.waiting.values()):
             self._submit_waiting()
             self._show()
@@ -174,21 +173,8 @@ class _Dispatch:
         workers = self.client.scheduler_info(n_workers=-1)["workers"].values()
         self.offered = Counter(name for state in workers for name in state["resources"])
 
-    def _begin(self, program: Program) -> None:
-        """Use a program that is there, or export it: on a worker, or here if it reads the user's files."""
-        if program_path(program, self.folder.artifacts).is_file():
-            self._let_measure(program)
-        elif self.options.scheduler is None or (self.offered[worker.EXPORTS] and not program.is_own):
-            self.waiting.setdefault(worker.EXPORTS, deque()).append(program)
-            self._submit_waiting()
-        else:
-            self.progress.stage(f"exporting {program.name}")
-            with self._failures_of(program):
-                exported = worker.export_to(self.folder.path / WORK, program)
-                self._keep_program(program, worker.pack_program(exported))
-
     def _let_measure(self, program: Program) -> None:
-        for job in self.left[program]:
+        for job in self.jobs[program]:
             self.waiting.setdefault(job.target, deque()).append(job)
 
     def _submit_waiting(self) -> None:
@@ -200,14 +186,12 @@ class _Dispatch:
                     self._submit(task)
 
     def _submit(self, task: Job | Program) -> None:
-        call: tuple[Any, ...] = (worker.export_program, task)
+        call: tuple[Any, ...] = (worker.export_program, task, self.folder.artifacts.resolve())
         if isinstance(task, Job):
             path = program_path(task.program, self.folder.artifacts)
-            if task.program not in self.sent:
-                self.sent[task.program] = self.client.scatter(worker.pack_program(path), hash=False)
             home = self.folder.run_dir(task).resolve(), path.resolve()
-            call = (worker.measure_job, task, self.sent[task.program], home)
-        future = self.client.submit(
+            call = (worker.measure_job, task, worker.pack_program(path), home)
+        future = (self.client if isinstance(task, Job) else self.exporter).submit(
             *call,
             worker.own_versions(),
             key=f"{task.id}-{secrets.token_hex(4)}",
@@ -220,22 +204,19 @@ class _Dispatch:
 
     def _take(self, future: Any) -> None:
         task = self.running.pop(future)
-        try:
-            with self._failures_of(task):
-                if isinstance(task, Program):
-                    self._keep_program(task, self._archive_of(future))
-                else:
-                    worker.unpack(self._archive_of(future), self.folder.run_dir(task))
-                    self.publish(task)
-                    self._end(task)
-        except concurrent.futures.CancelledError:
-            self._send_again(task)
+        with self._failures_of(task):
+            archive = self._archive_of(future)
+            if isinstance(task, Program):
+                self._let_measure(task)
+            else:
+                worker.unpack(archive, self.folder.run_dir(task))
+                self.publish(task)
 
     def _archive_of(self, future: Any) -> bytes:
         self._check_scheduler()
         try:
             result: worker.TaskResult = future.result()
-        except (ProfilingError, concurrent.futures.CancelledError):
+        except ProfilingError:
             raise
         except Exception as problem:
             reason = _REASONS.get(type(problem).__name__) or f"unexpected {type(problem).__name__}: {problem}"
@@ -258,38 +239,10 @@ class _Dispatch:
         except (ProfilingError, OSError) as problem:
             time.sleep(_NOTICE_S)
             self._check_scheduler()  # where it died, that is the reason, and no cell's failure
-            if isinstance(problem, ProfilingError):
-                self._fail(task, problem.problem, problem.fix)
-            else:
-                self._fail(task, refused_by_system(problem))
-
-    def _fail(self, task: Job | Program, reason: str, fix: str = "") -> None:
-        for job in [task] if isinstance(task, Job) else self.left.pop(task):
-            self.folder.fail(job, reason, fix)
-        if isinstance(task, Job):
-            self._end(task)
-
-    def _send_again(self, task: Job | Program) -> None:
-        """Dask cancelled it: the worker that held its program is gone."""
-        assert isinstance(task, Job)
-        self.sent.pop(task.program, None)
-        self.lost[task.id] += 1
-        if self.lost[task.id] > _MOST_LOST:
-            self._fail(task, "workers were lost again and again", f"look at their machines; {_RESUME}")
-        else:
-            self.waiting[task.target].appendleft(task)
-
-    def _end(self, job: Job) -> None:
-        self.left[job.program].remove(job)
-        if not self.left[job.program]:
-            self.sent.pop(job.program, None)
-
-    def _keep_program(self, program: Program, archive: bytes) -> None:
-        """Put the files of an export into the sweep's folder, the program last: if it is there, all are."""
-        made, wanted = worker.unpack(archive, self.folder.path / WORK / "exported"), f"{program.name}.pte"
-        for path in sorted(made.iterdir(), key=lambda path: path.name == wanted):
-            files.move(path, self.folder.artifacts / path.name)
-        self._let_measure(program)
+            if isinstance(problem, OSError):
+                problem = InputError(refused_by_system(problem))
+            for job in [task] if isinstance(task, Job) else self.jobs[task]:
+                self.folder.fail(job, problem.problem, problem.fix)
 
     def publish(self, job: Job) -> None:
         """Analyse and report a run that came home, add it to the store, and record its cells: last, so that
@@ -314,10 +267,3 @@ class _Dispatch:
         here = holder() if self.options.scheduler is None else None
         detail = "; ".join([*failed, *([here] if here else [])])
         self.progress.advance(wanted - counts.get("waiting", 0), wanted, detail)
-
-    def _how_to_offer(self, target: str) -> str:
-        if self.options.scheduler is None:
-            return "this machine does not have it: choose one that it has, or give --scheduler"
-        kind = target.partition("@")[0]
-        option = f"--{kind}" if kind in ("host", "emulated") else f"--target {target}"
-        return f"start it there: sme2prof worker --scheduler {self.options.scheduler} {option}; {_RESUME}"

@@ -11,7 +11,6 @@ import importlib.metadata
 import io
 import logging
 import os
-import re
 import shutil
 import signal
 import socket
@@ -24,7 +23,6 @@ from pathlib import Path
 from typing import Any
 
 from model_profiling._version import __version__
-from model_profiling.config.sweep import choice_of
 from model_profiling.core import files
 from model_profiling.core.errors import (
     FormatError,
@@ -37,11 +35,12 @@ from model_profiling.core.errors import (
 from model_profiling.core.formatting import in_short
 from model_profiling.core.hints import needed
 from model_profiling.runner.cache import state_root
+from model_profiling.runner.machine import parse_target
 from model_profiling.sweep.cells import Job, Program
 
 EXTRA = "sweep"
 EXPORTS = "export"
-"""The Dask resource of a worker that exports; a device's resource has the name of the target."""
+"""The Dask resource of the worker that exports; a device's resource has the name of the target."""
 LOOPBACK = "127.0.0.1"
 NO_PAGE = {"dashboard": False, "dashboard_address": f"{LOOPBACK}:0"}
 _MOST_FILES, _MOST_BYTES = 100_000, 8 << 30
@@ -108,21 +107,25 @@ def own_versions() -> str:
     return f"sme2prof {__version__} with ExecuTorch {executorch}"
 
 
-def export_program(program: Program, versions: str) -> TaskResult:
-    return _result_of(lambda folder: pack_program(export_to(folder, program)), versions)
+def export_program(program: Program, artifacts: Path, versions: str) -> TaskResult:
+    """Export into the folder `artifacts`, the program last: if it is there, all of its files are."""
 
+    def export(folder: Path) -> bytes:
+        from model_profiling.workflow.profile import find_or_export
 
-def export_to(folder: Path, program: Program) -> Path:
-    from model_profiling.workflow.profile import find_or_export
+        exported = find_or_export(
+            program.model,
+            dtype=program.dtype,
+            backend=program.backend,
+            outdir=folder,
+            calibration=program.calibration,
+            keep=program.keep,
+        )
+        for path in sorted(exported.parent.iterdir(), key=lambda path: path == exported):
+            files.move(path, artifacts / path.name)
+        return b""
 
-    return find_or_export(
-        program.model,
-        dtype=program.dtype,
-        backend=program.backend,
-        outdir=folder,
-        calibration=program.calibration,
-        keep=program.keep,
-    )
+    return _result_of(export, versions)
 
 
 def measure_job(job: Job, program: bytes, home: tuple[Path, Path], versions: str) -> TaskResult:
@@ -168,29 +171,24 @@ def _worker() -> Any:
 # The process.
 
 
-def machine_name() -> str:
-    return re.sub(r"[^A-Za-z0-9._-]+", "-", socket.gethostname().partition(".")[0]).strip("-.") or "machine"
-
-
 def offered_resources(
-    devices: Sequence[str] = (), *, host: bool = False, emulated: bool = False, exports: bool = False
+    devices: Sequence[str] = (), *, host: bool = False, emulated: bool = False
 ) -> dict[str, float]:
-    """The Dask resources of a worker: one of each device (`devices` are phones and machines behind ssh, as a
-    sweep names them), and one export at a time."""
+    """The Dask resources of a worker: one of each device. `devices` are phones and machines behind ssh, as a
+    sweep names them."""
     for device in devices:
-        choice = choice_of(device)
+        choice = parse_target(device)
         if not (choice.serial or choice.remote or choice.host):
             fix = "give android:SERIAL or ssh:HOST, or use --host or --emulated"
             raise InputError(f"--target {device} names no device", fix)
-    here = [*(["host", f"host@{machine_name()}"] * host), *(["emulated"] * emulated)]
-    offered = [*here, *devices, *([EXPORTS] * exports)]
+    offered = [*(["host"] * host), *(["emulated"] * emulated), *devices]
     if not offered:
         raise InputError("this worker would have nothing to do", "give --host, --emulated or --target")
     return dict.fromkeys(offered, 1.0)
 
 
 def nanny_options(name: str, resources: Mapping[str, float], folder: Path) -> dict[str, Any]:
-    """Settings of every worker of the kit: a thread for each device and export, no web page, and no limit on
+    """Settings of every worker of the kit: a thread for each resource, no web page, and no limit on
     memory, because exports need much of it for a short time."""
     return {
         "name": name,
@@ -218,7 +216,8 @@ def run_worker(
     scheduler: str, resources: Mapping[str, float], name: str | None, listen: str, say: Callable[[str], None]
 ) -> None:
     """Offer `resources` until interrupted, or until the scheduler is gone."""
-    distributed, name = needed("distributed", EXTRA), name or f"{machine_name()}-{os.getpid()}"
+    distributed = needed("distributed", EXTRA)
+    name = name or f"{socket.gethostname()}-{os.getpid()}"
     settings = nanny_options(name, resources, state_root() / "workers")
     settings |= {"death_timeout": _CONNECT_S, "host": listen}
 
@@ -241,5 +240,6 @@ def run_worker(
 def quieten() -> None:
     """Silence Dask's messages on stderr; the kit tells people what happens."""
     needed("distributed", EXTRA)  # loading it sets its own levels
+    needed("dask", EXTRA).config.set({"distributed.admin.large-graph-warning-threshold": "1 TB"})  # programs
     for name in ("distributed", "tornado", "asyncio"):
         logging.getLogger(name).setLevel(logging.CRITICAL + 1)

@@ -158,15 +158,15 @@ def test_a_team_outlives_a_worker_and_a_phone(
     targets = [f"android:{phone.serial}" for phone in phones]
     team.environment = adb.environment
     team.schedule()
-    team.work("phones", *(word for target in targets for word in ("--target", target)), "--no-exports")
-    team.work("host", "--host", "--no-exports")
+    team.work("phones", *(word for target in targets for word in ("--target", target)))
+    team.work("host", "--host")
     write_sweep(tmp_path / "s.json", "one", "two", targets=["host", *targets])
     outdir, lost = tmp_path / "sweep_s", targets[1]
     phones[1].switch_off()
     team.sweep()
     wait_until(lambda: states(outdir).get("one host") == "done", "the host measured nothing")
     team.end("host", signal.SIGKILL)
-    team.work("host-2", "--host", "--no-exports")
+    team.work("host-2", "--host")
     code, text = team.end("sweep")
     ended = states(outdir)
     assert {name for name, state in ended.items() if state == "failed"} == {f"one {lost}", f"two {lost}"}, (

@@ -60,8 +60,8 @@ class Watching:
 
 @pytest.mark.quick
 def test_a_worker_that_dies_is_replaced_and_its_job_done_again(tmp_path: Path) -> None:
-    """The worker also held the programs of the jobs that waited: they are sent again. Runs are in the store
-    under the sweep's name, their files name their place at home, and nothing else is left."""
+    """Runs are in the store under the sweep's name, their files name their place at home, and nothing else is
+    left."""
     outdir, store = tmp_path / "out", Store.open(str(tmp_path / "store"), make=True)
 
     def workers() -> list[psutil.Process]:
@@ -91,23 +91,18 @@ def test_a_worker_that_dies_is_replaced_and_its_job_done_again(tmp_path: Path) -
 
 
 def test_what_a_model_breaks_costs_its_own_cells(tmp_path: Path) -> None:
-    """One ends the process that exports it; the next one cannot be exported; a target is not there."""
+    """One ends the process that exports it; the next one cannot be exported."""
     (tmp_path / "own.py").write_text(
         "import os\ndef ends(): os._exit(3)\ndef fails(): raise OSError('no data')\n"
     )
     models = [*copies(tmp_path, "good"), f"{tmp_path}/own.py:ends", f"{tmp_path}/own.py:fails"]
-    sweep = written(tmp_path, *models, targets=["host", "host@elsewhere"])
+    sweep = written(tmp_path, *models)
     with dask.config.set({"distributed.scheduler.allowed-failures": 0}):
         folder = run_sweep(sweep, SweepOptions(tmp_path / "out"))
-    assert folder.record.counts() == {"done": 1, "failed": 5}
-    reasons = {
-        (record.cell.program.name, record.cell.target): record.reason for record in folder.record.cells
-    }
-    assert reasons.pop(("good", "host")) == ""
-    assert "ended in the middle" in reasons["own_ends_xnnpack_fp32", "host"]
-    assert "no data" in reasons["own_fails_xnnpack_fp32", "host"]
-    away = {reason for (_, target), reason in reasons.items() if target == "host@elsewhere"}
-    assert away == {"no worker offers host@elsewhere"}
+    assert folder.record.counts() == {"done": 1, "failed": 2}
+    reasons = {record.cell.program.name: record.reason for record in folder.record.cells}
+    assert reasons["good"] == "" and "no data" in reasons["own_fails_xnnpack_fp32"]
+    assert "ended in the middle" in reasons["own_ends_xnnpack_fp32"]
 
 
 @pytest.mark.quick
@@ -131,17 +126,30 @@ def test_host_is_the_only_machine_that_offers_itself(tmp_path: Path) -> None:
     with refused(SetupError, "127.0.0.1:1"):
         run_sweep(sweep, SweepOptions(outdir, "127.0.0.1:1"))
     assert [path.name for path in tmp_path.glob("out*")] == ["out"]
-    offers = {name: {"host": 1, f"host@{name}": 1} for name in ("a", "b")}
-    workers = {
-        name: {"cls": distributed.Worker, "options": {"resources": offer, "host": "127.0.0.1"}}
-        for name, offer in offers.items()
-    }
+    options = {"resources": {"host": 1}, "host": "127.0.0.1"}
+    workers = {name: {"cls": distributed.Worker, "options": options} for name in ("a", "b")}
     scheduler = {"cls": distributed.Scheduler, "options": {"host": "127.0.0.1", "port": 0, **worker.NO_PAGE}}
     with (
         distributed.SpecCluster(workers=workers, scheduler=scheduler, silence_logs=False) as cluster,
-        refused(InputError, "host@a and host@b"),
+        refused(InputError, "several machines offer host", fix="ssh:HOST"),
     ):
         run_sweep(sweep, SweepOptions(outdir, cluster.scheduler_address))
+
+
+def test_with_a_scheduler_models_are_exported_here_and_a_device_that_nobody_offers_fails(
+    tmp_path: Path,
+) -> None:
+    sweep = written(tmp_path, "toy_cnn", targets=["host", "ssh:away"])
+    with dask.config.set({"distributed.scheduler.allowed-failures": 0}):
+        options = {"resources": {"host": 1}, "host": "127.0.0.1", "nthreads": 1}
+        workers = {"a": {"cls": distributed.Nanny, "options": options}}
+        scheduler = {"cls": distributed.Scheduler, "options": {"host": "127.0.0.1", **worker.NO_PAGE}}
+        with distributed.SpecCluster(workers=workers, scheduler=scheduler, silence_logs=False) as cluster:
+            folder = run_sweep(sweep, SweepOptions(tmp_path / "out", cluster.scheduler_address))
+    here, away = folder.record.cells
+    assert here.state == "done" and (folder.artifacts / "toy_cnn_xnnpack_fp32.pte").is_file(), here
+    assert away.state == "failed" and away.reason == "no worker offers ssh:away"
+    assert "worker --scheduler tcp://127.0.0.1" in away.fix and "--target ssh:away" in away.fix
 
 
 def test_an_interrupt_ends_at_once_and_keeps_what_came_home(tmp_path: Path) -> None:

@@ -15,11 +15,8 @@ from model_profiling.sweep.worker import offered_resources, pack, pack_program, 
 
 
 def test_a_worker_offers_one_of_each_device() -> None:
-    offered = offered_resources(
-        ("android:S1", "ssh:board", "android:S1"), host=True, emulated=True, exports=True
-    )
-    named = ("host", f"host@{worker.machine_name()}", "emulated", "android:S1", "ssh:board", "export")
-    assert offered == dict.fromkeys(named, 1)
+    offered = offered_resources(("android:S1", "ssh:board", "android:S1"), host=True, emulated=True)
+    assert offered == dict.fromkeys(("host", "emulated", "android:S1", "ssh:board"), 1)
     for device in ("host", "emulated", "android", "ssh:", "teapot"):
         with pytest.raises(InputError):
             offered_resources((device,))
