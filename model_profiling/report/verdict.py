@@ -37,6 +37,8 @@ from model_profiling.statistics.speedup import Verdict
 WHERE, SME2, NEXT = "Where does the time go?", "What does SME2 change?", "What next?"
 
 _AROUND = "time outside operators"
+_DOUBTS = {"hot", "unchecked"}
+"""Kinds of remarks that put a latency in doubt."""
 _STEPS = 2
 """The most sentences of the third answer."""
 _WORTH_NAMING = 0.05
@@ -56,6 +58,8 @@ class RunAnswers:
     """Latency, load time, peak memory and program size of the first answer, as far as they are known."""
     warnings: tuple[str, ...]
     """Reasons to trust them less; one line for each kind."""
+    doubt: str = ""
+    """Why the latency of the first answer may be wrong, which that answer says, too."""
 
     @property
     def sentences(self) -> tuple[str, ...]:
@@ -79,6 +83,8 @@ class RunAnswers:
                 "what_next": self.what_next,
             },
             "costs": dict(self.costs),
+            "trusted": not self.doubt,
+            "doubt": self.doubt,
             "verdict": list(self.sentences),
             "warnings": list(self.warnings),
         }
@@ -107,9 +113,8 @@ class _Asked:
         ]
         below = (*notes(self.data), *(f"{question}." for question in open_questions))
         warnings = tuple(line.text for line in self.data.warnings)
-        return RunAnswers(
-            " ".join(self._where()), " ".join(self._sme2()), todo, below, self._costs(), warnings
-        )
+        where, sme2 = " ".join(self._where()), " ".join(self._sme2())
+        return RunAnswers(where, sme2, todo, below, self._costs(), warnings, self._doubt())
 
     @property
     def question(self) -> NotTested | None:
@@ -141,6 +146,22 @@ class _Asked:
         }
         return {name: value for name, value in known.items() if value}
 
+    def _doubt(self) -> str:
+        """The first reason why the latency that is spoken of may be wrong."""
+        found = self.spoken_of
+        if found is None or found.latency is None or not self.data.timed:
+            return ""
+        # By CPU time or undisturbed wall time, busy neighbours are accounted for.
+        kinds = _DOUBTS | ({"busy"} if found.latency.measured == "wall time, interrupted" else set())
+        return next(
+            (
+                remark.said
+                for remark in self.data.remarks
+                if remark.code in kinds and remark.series in (None, found.series)
+            ),
+            "",
+        )
+
     def _beside_latency(self) -> Iterator[str]:
         costs = self._costs()
         load, memory, program = map(costs.get, ("load_ms", "peak_memory_bytes", "program_bytes"))
@@ -158,8 +179,9 @@ class _Asked:
         if found is None or found.summary is None:
             yield "Not known: no experiment finished with a latency."
             return
-        mark = MARKS.get(found.latency.measured, "") if found.latency else ""
-        ms = f"{milliseconds(found.summary.median)} ms{mark}"
+        doubt = self._doubt()
+        mark = MARKS.get(found.latency.measured, "") if found.latency and not doubt else ""
+        ms = f"{'about ' if doubt else ''}{milliseconds(found.summary.median)} ms{mark}"
         several = len({series.experiment for series in data.run.series}) > 1
         threads = plural(found.series.threads, "thread") if found.series.threads else ""
         said = [", ".join(filter(None, (found.series.experiment if several else "", threads)))]
@@ -169,7 +191,7 @@ class _Asked:
         if data.is_arm is False:
             yield f"This CPU is not Arm ({data.cpu}): its {ms}{whose} say nothing about Arm."
         else:
-            yield f"{ms} for one inference{whose}."
+            yield f"{capitalized(ms)} for one inference{whose}{f': {doubt}' if doubt else ''}."
         if found.dumps is not None:
             yield f"{_largest(found.dumps)}."
         yield from self._beside_latency()

@@ -11,6 +11,7 @@ from said import has, says, says_together
 from model_profiling.analysis.evidence import PlaceEvidence, SeriesEvidence
 from model_profiling.analysis.kernels import sme_verdict
 from model_profiling.analysis.pairing import CategoryPair
+from model_profiling.config.remarks import Diagnostic
 from model_profiling.config.series import Pair, Series
 from model_profiling.report.breakdown import shift_text
 from model_profiling.report.comparison import SeriesComparison, SideFacts
@@ -23,7 +24,7 @@ from model_profiling.report.verdict import RunAnswers, answers, verdict
 from model_profiling.runs import Latency, Manifest, Metrics, Result, Run, Times
 from model_profiling.runs.manifest import Machine, Session, TargetFacts
 from model_profiling.runs.metrics import PairParity, PairSpeedup, TracerCost
-from model_profiling.statistics.latency import summarize
+from model_profiling.statistics.latency import Interruptions, summarize
 from model_profiling.statistics.measure import Measure
 from model_profiling.statistics.parity import Parity, compare_arrays, together
 from model_profiling.statistics.speedup import Speedup, compare_rounds
@@ -157,6 +158,24 @@ def test_a_latency_that_is_not_wall_time_is_called_what_it_is(measured: Measure,
         " ".join(verdict(report_data(Run(Path("d"), MANIFEST, metrics=metrics), None))), said, "on, 1 thread"
     )
     assert ("by CPU time" in replace(found(2.0), measured=measured).in_short) == (measured == "cpu time")
+
+
+def test_a_latency_in_doubt_says_so_in_the_same_sentence() -> None:
+    busy = Interruptions("wall time, interrupted", 0.66).warning
+    assert busy is not None
+    known = Latency(
+        experiment="on", threads=1, end_to_end_ms=summarize([1.0, 1.1, 0.9]),
+        measured="wall time, interrupted",
+    )  # fmt: skip
+    remark = Diagnostic(known.series, busy.code, busy.seen, busy.advice, busy.numbers)
+    metrics = Metrics(times=Times.HARDWARE, latencies=(known,), stability=(remark,))
+    told = answers(report_data(Run(Path("d"), MANIFEST, metrics=metrics), None))
+    first, _, _ = told.where_time_goes.partition(". ")
+    says(first, "About 1.000 ms for one inference", "other programs took 66% of the CPU", "measure with 1")
+    assert (told.facts()["trusted"], told.facts()["doubt"]) == (False, told.doubt) and told.doubt in first
+    calm = replace(known, measured="cpu time")
+    told = answers(report_data(Run(Path("d"), MANIFEST, metrics=replace(metrics, latencies=(calm,))), None))
+    assert told.facts()["trusted"] is True and told.where_time_goes.startswith("1.000 ms of CPU time")
 
 
 @pytest.mark.parametrize(
