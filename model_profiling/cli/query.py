@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 
 _PRINTED, _IN_JSON = 100, 100_000
-_WIDEST = 60
+_WIDEST = 100
 
 
 @frame.command(
@@ -64,15 +64,15 @@ def query_command(
     from model_profiling.store.database import Limits
     from model_profiling.store.store import Store
 
-    if views:
-        _list_views(sql, as_json=as_json)
-        return
-    if sql is None:
-        raise click.UsageError("Missing argument 'SQL'; --views lists the tables and views")
     if as_json and csv_file is not None:
         raise click.UsageError("give only one of --csv and --json")
     most = rows or (None if csv_file else _IN_JSON if as_json else _PRINTED)
-    answer = Store.open(store).query(sql, Limits(rows=most, seconds=seconds))
+    if views:
+        answer = _views(sql)
+    elif sql is None:
+        raise click.UsageError("Missing argument 'SQL'; --views lists the tables and views")
+    else:
+        answer = Store.open(store).query(sql, Limits(rows=most, seconds=seconds))
     if csv_file is not None:
         _write_csv(csv_file, answer)
     elif as_json:
@@ -128,34 +128,18 @@ def _shown(value: Any) -> str:
     return text if len(text) <= _WIDEST else f"{text[: _WIDEST - 3]}..."
 
 
-def _list_views(name: str | None, *, as_json: bool) -> None:
-    from model_profiling.store.tables import TABLES_AND_VIEWS, View, sql_type
+def _views(name: str | None) -> Answer:
+    """The tables and views, or the columns of one."""
+    from model_profiling.store.store import Answer
+    from model_profiling.store.tables import TABLES_AND_VIEWS, sql_type
 
-    if name is not None and name not in TABLES_AND_VIEWS:
+    if name is None:
+        tables = ((name, table.meaning, ", ".join(table.names)) for name, table in TABLES_AND_VIEWS.items())
+        return Answer(("name", "meaning", "columns"), tuple(tables), more=False)
+    if name not in TABLES_AND_VIEWS:
         hint = did_you_mean(name, TABLES_AND_VIEWS) or f"there are {', '.join(TABLES_AND_VIEWS)}"
         raise InputError(f"there is no table or view '{name}'", hint)
-    chosen = [table for table in TABLES_AND_VIEWS.values() if name in (None, table.name)]
-    if as_json:
-        tables = [
-            {
-                "name": table.name,
-                "kind": "view" if isinstance(table, View) else "table",
-                "meaning": table.meaning,
-                "columns": [
-                    {"name": column.name, "type": str(sql_type(column)), "meaning": column.meaning}
-                    for column in table.columns
-                ],
-            }
-            for table in chosen
-        ]
-        frame.facts({"schema_version": 1, "tables": tables})
-        return
-    for table in chosen:
-        frame.say(f"{table.name}: {table.meaning}")
-        if name is None:
-            frame.say(f"  {', '.join(table.names)}")
-        else:
-            rows = [(column.name, str(sql_type(column)), column.meaning) for column in table.columns]
-            frame.table(("COLUMN", "TYPE", "MEANING"), rows)
-    if name is None:
-        frame.say("sme2prof query --views NAME explains the columns of one")
+    columns = (
+        (column.name, str(sql_type(column)), column.meaning) for column in TABLES_AND_VIEWS[name].columns
+    )
+    return Answer(("column", "type", "meaning"), tuple(columns), more=False)

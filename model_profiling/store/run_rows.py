@@ -1,7 +1,7 @@
 """Turns a run directory into rows of the store's tables.
 
 `Times` decides: milliseconds are there only if times may be shown, latencies only if times are latencies.
-Operators come from the files of the run's analysis; a run without it is refused.
+Operators come from the files of the run's analysis. Without it or a manifest, a run is refused.
 """
 
 from __future__ import annotations
@@ -20,10 +20,9 @@ from model_profiling.analysis.run import pair_answer
 from model_profiling.config import names
 from model_profiling.config.remarks import warning_lines
 from model_profiling.config.series import Series
-from model_profiling.core import files
 from model_profiling.core.errors import FormatError, InputError
 from model_profiling.core.records import read_json_object
-from model_profiling.core.safe_read import inside, is_regular, is_there
+from model_profiling.core.safe_read import is_there
 from model_profiling.facts import FactKind
 from model_profiling.facts.operators import OPERATOR_FACTS
 from model_profiling.facts.runs import (
@@ -35,6 +34,7 @@ from model_profiling.facts.runs import (
 )
 from model_profiling.runs import Run
 from model_profiling.runs.comparability import device_of
+from model_profiling.runs.manifest import Manifest
 from model_profiling.statistics.speedup import median_interval
 from model_profiling.store.labels import Labels
 from model_profiling.store.tables import TABLES, Table
@@ -42,7 +42,6 @@ from model_profiling.store.tables import TABLES, Table
 Row = dict[str, Any]
 _ID_LETTERS = 32
 """Hex digits of SHA-256: 128 bits, which no two runs share by chance."""
-_UNKNOWN = "unknown"
 _FIX = "analyse the run: sme2prof analyze RUN_DIR"
 
 
@@ -56,7 +55,21 @@ class Identity:
     ended: bool
 
 
+def manifest_of(run: Run) -> Manifest:
+    """The manifest; an error for bare dumps and runs of the earlier kit."""
+    if run.manifest is None or not run.manifest.started:
+        raise InputError(
+            f"{run.path} does not say where and when it was measured", "measure the program with this kit"
+        )
+    return run.manifest
+
+
 def identity_of(run: Run) -> Identity:
+    manifest = manifest_of(run)
+    beginning = [
+        manifest.model_sha256, manifest.model_stem, manifest.started, manifest.schedule.seed,
+        device_of(manifest).name, manifest.target.platform, manifest.target.times.value,
+    ]  # fmt: skip
     entries = run.journal.entries() if run.journal else ()
     begun = [
         (
@@ -65,31 +78,9 @@ def identity_of(run: Run) -> Identity:
         )
         for entry in entries[:1]
     ]  # fmt: skip
-    text = json.dumps([*_beginning(run), begun], separators=(",", ":"), ensure_ascii=True)
+    text = json.dumps([*beginning, begun], separators=(",", ":"), ensure_ascii=True)
     run_id = hashlib.sha256(text.encode()).hexdigest()[:_ID_LETTERS]
-    return Identity(run_id, len(entries), is_ended(_state_of(run)))
-
-
-def is_ended(state: str) -> bool:
-    """Whether a run in this state will not be continued; the state is empty without a manifest."""
-    return state in ("finished", "failed", "")
-
-
-def _state_of(run: Run) -> str:
-    return (run.manifest.unfinished or "finished") if run.manifest else ""
-
-
-def _beginning(run: Run) -> list[object]:
-    """What is fixed when a run starts; without a manifest, the content of its dumps and latencies."""
-    manifest = run.manifest
-    if manifest is None or not manifest.started:
-        dumps = [dump.path for dump in run.dumps]
-        latencies = [inside(run.path, result.latency) for result in run.results if result.latency]
-        return [sorted(files.sha256(path) for path in (*dumps, *filter(is_there, latencies)))]
-    return [
-        manifest.model_sha256, manifest.model_stem, manifest.started, manifest.schedule.seed,
-        device_of(manifest).name, manifest.target.platform, manifest.target.times.value,
-    ]  # fmt: skip
+    return Identity(run_id, len(entries), manifest.has_ended)
 
 
 def rows_of_run(run: Run, identity: Identity, labels: Labels) -> dict[str, list[Row]]:
@@ -149,12 +140,13 @@ def _moment_of(text: str) -> datetime | None:
 
 
 def _run_row(run: Run, identity: Identity, labels: Labels, warnings: Sequence[str]) -> Row:
-    manifest, device = run.manifest, device_of(run.manifest)
-    before = manifest.machine.before if manifest else None
+    manifest = manifest_of(run)
+    device, before = device_of(manifest), manifest.machine.before
     model, dtype, backend = variant_of(run)
-    row: Row = {
-        "name": labels.name or f"{_program(run) or _UNKNOWN}/{labels.device or run.platform or _UNKNOWN}",
+    return {
+        "name": labels.name or f"{run.model_name or model}/{labels.device or run.platform}",
         "added_at": datetime.now(timezone.utc).replace(tzinfo=None),
+        "measured_at": _moment_of(manifest.started),
         "model": model,
         "dtype": dtype,
         "backend": backend,
@@ -163,7 +155,7 @@ def _run_row(run: Run, identity: Identity, labels: Labels, warnings: Sequence[st
         "target": device.target,
         "platform": run.platform,
         "times": run.times.value,
-        "state": _state_of(run),
+        "state": manifest.state,
         "processes": identity.processes,
         "commit_hash": labels.commit or "",
         "branch": labels.branch or "",
@@ -176,16 +168,8 @@ def _run_row(run: Run, identity: Identity, labels: Labels, warnings: Sequence[st
         "cpu": before.cpu if before else "",
         "cores": before.cores if before else None,
         "os": before.os if before else "",
-    }
-    if manifest is None:
-        unknown = ("method", "inputs", "program_sha256", "executorch", "kit", "runner_build")
-        return {**row, **dict.fromkeys(unknown, "")}
-    method, inputs = manifest.method, manifest.fed
-    return {
-        **row,
-        "measured_at": _moment_of(manifest.started),
-        "method": method,
-        "inputs": inputs,
+        "method": manifest.method,
+        "inputs": manifest.fed,
         "program_sha256": manifest.model_sha256,
         "program_bytes": manifest.model_bytes or None,
         "has_sme2": manifest.has_sme2,
@@ -198,27 +182,13 @@ def _run_row(run: Run, identity: Identity, labels: Labels, warnings: Sequence[st
 
 def variant_of(run: Run) -> tuple[str, str, str]:
     """Return the model, its dtype and its backend, from the program's name and the manifest."""
-    program, manifest = _program(run), run.manifest
-    if not program:
-        return _UNKNOWN, "", ""
-    # A run's name may also tell the method and its inputs, after the variant.
-    stem = Path(manifest.model).stem if manifest and manifest.model else program
-    model, variant = names.variant_of(Path(f"{stem}.pte"))
+    manifest = manifest_of(run)
+    model, variant = names.variant_of(Path(manifest.model))
     backend, _, dtype = variant.rpartition("_") if variant != model else ("", "", "")
-    if manifest:
-        model = names.with_method(model, manifest.method, manifest.fed)
-    if not dtype and manifest and manifest.quantized is not None and manifest.half is not None:
+    if not dtype and manifest.quantized is not None and manifest.half is not None:
         dtype = "int8" if manifest.quantized else "fp16" if manifest.half else "fp32"
+    model = names.with_method(model, manifest.method, manifest.fed)
     return model, "int8" if dtype == "q8" else dtype, backend
-
-
-def _program(run: Run) -> str:
-    """The program's name, or that of the .pte file named like the dumps; empty if unknown."""
-    if run.model_name:
-        return run.model_name
-    stems = {dump.stem for dump in run.dumps}
-    beside = [stem for stem in stems if is_regular(run.path / f"{stem}.pte")]
-    return beside[0] if len(stems) == 1 and beside else ""
 
 
 def _kernels(run: Run) -> Iterator[KernelRow]:
@@ -261,8 +231,7 @@ def _analysis_of(run: Run) -> tuple[_Operators, Sequence[str]]:
     """The operators and warnings in the summary of the run's analysis, which must be of its dumps."""
     path = run.path / names.ANALYSIS
     if not run.dumps and not is_there(path):
-        remarks = (*(run.manifest.warnings if run.manifest else ()), *run.warnings)
-        return [], [str(line) for line in warning_lines(remarks)]
+        return [], [str(line) for line in warning_lines((*manifest_of(run).warnings, *run.warnings))]
     content: dict[str, Any] = read_json_object(path, _FIX) if is_there(path) else {}
     dumps: dict[Series, set[Path]] = {}
     for dump in run.dumps:

@@ -254,15 +254,16 @@ def _unique(columns: Sequence[str]) -> tuple[str, ...]:
 
 def _outcome(connection: Connection, identity: Identity) -> tuple[Outcome, dict[str, str]]:
     """What adding a run means for the store as it is now, and the tags that the run has there."""
-    from model_profiling.store.run_rows import is_ended
-
     runs = IN_DATABASE["runs"]
     stored = connection.execute(
         sa.select(runs.c.processes, runs.c.state, runs.c.tags).where(runs.c.run_id == identity.run_id)
     ).first()
     if stored is None:
         return "added", {}
-    mine, theirs = (identity.processes, identity.ended), (stored.processes, is_ended(stored.state))
+    mine, theirs = (
+        (identity.processes, identity.ended),
+        (stored.processes, stored.state in ("finished", "failed")),
+    )
     if mine == theirs:
         return "already there", stored.tags
     return ("continued" if mine > theirs else "an earlier state of one that is there"), stored.tags

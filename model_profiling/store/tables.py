@@ -41,7 +41,7 @@ _ALL_TABLES = (
             Column("name", "text", "its name: the program and the place, toy_cnn_xnnpack_fp16/linux"),
             Column("added_at", "moment", "when it was added, in UTC"),
             Column("measured_at", "moment", "when its measuring began, in UTC; null if unknown"),
-            Column("model", "text", "the model's name; `unknown` if not recorded"),
+            Column("model", "text", "the model's name, with the method and inputs that were asked for"),
             Column("dtype", "text", "fp32, fp16, int8, int8-dynamic, int4 and so on; empty if unknown"),
             Column("backend", "text", "xnnpack or portable; empty if unknown"),
             Column("method", "text", "the method that ran; empty if unknown"),

@@ -29,7 +29,7 @@ from model_profiling.runs import Run, Times
 from model_profiling.runs.comparability import Origin, Timed, device_of
 from model_profiling.runs.folders import only_run_in
 from model_profiling.statistics.measure import Rule
-from model_profiling.store.run_rows import identity_of, variant_of
+from model_profiling.store.run_rows import identity_of, manifest_of, variant_of
 from model_profiling.store.store import FEWEST_LETTERS, Store
 from model_profiling.workflow.compare import (
     Measurement,
@@ -71,9 +71,7 @@ def judged_run(run_dir: StrPath, device: str | None = None) -> Judged:
     path = as_path(run_dir)
     folder = path.parent if path.name in (names.METRICS, names.MANIFEST) else only_run_in(path)
     run = Run.open(folder)
-    if run.manifest is None:
-        raise InputError(f"{folder} has no {names.MANIFEST}: its machine is unknown", "name a run directory")
-    machine = device_of(run.manifest)
+    machine = device_of(manifest_of(run))
     named = device or machine.name, device or machine.title
     return Judged(folder, identity_of(run).run_id, *variant_of(run), *named, run.times is Times.EMULATED)
 

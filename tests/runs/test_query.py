@@ -252,12 +252,15 @@ def test_ctrl_c_ends_a_question(in_file: Store) -> None:
 
 def test_what_can_be_asked_is_told(sme2prof: Sme2prof) -> None:
     listed = sme2prof("query", "--views")
-    assert all(f"{name}: " in listed.stdout for name in TABLES_AND_VIEWS)
+    assert all(f"\n{name} " in listed.stdout for name in TABLES_AND_VIEWS)
     one = sme2prof("query", "--views", "latencies")
     for column in VIEWS["latencies"].columns:
         assert re.search(rf"\b{column.name} .*{sql_type(column)} ", one.stdout), column.name
     facts = json.loads(sme2prof("query", "--views", "--json").stdout)
-    assert [table["name"] for table in facts["tables"]] == [*TABLES, *VIEWS]
+    assert [table["name"] for table in facts["rows"]] == [*TABLES, *VIEWS]
+    assert [table["columns"].split(", ") for table in facts["rows"]] == [
+        list(table.names) for table in TABLES_AND_VIEWS.values()
+    ]
     assert "did you mean 'latencies'?" in sme2prof("query", "--views", "latncies").stderr
     for words in ((), ("SELECT 1", "--json", "--csv", "x")):
         assert sme2prof("query", *words).returncode == 2

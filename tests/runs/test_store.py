@@ -150,6 +150,9 @@ def test_what_cannot_be_read_is_refused_and_the_rest_added(address: str, tmp_pat
     (bare / names.ANALYSIS).unlink()
     (left,) = store.add([bare], NO_COMMIT).refused
     assert "no analysis" in left.problem and "sme2prof analyze" in left.fix
+    (bare / names.MANIFEST).unlink()
+    (left,) = store.add([bare], NO_COMMIT).refused
+    assert "where and when it was measured" in left.problem and left.fix
     (tmp_path / "note.txt").write_text("")
     (left,) = store.add([tmp_path / "note.txt"], NO_COMMIT).refused
     assert "note.txt" in left.problem
