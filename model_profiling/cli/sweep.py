@@ -145,20 +145,19 @@ def _cell_facts(cell: CellRecord) -> dict[str, object]:
 def _show(folder: SweepFolder, options: SweepOptions, *, quiet: bool, as_json: bool) -> int:
     """Write the page and print the outcome; the exit code is 2 if a cell failed."""
     from model_profiling.report.text import render_terminal
-    from model_profiling.sweep.report import failures, fastest_table, sweep_title, write_sweep_report
+    from model_profiling.sweep.report import experiments_table, failures, sweep_title, write_sweep_report
 
     record = folder.record
-    page, results = write_sweep_report(folder.path, record)
+    page, rows = write_sweep_report(folder.path, record)
     store = options.store.address if options.store else None
     if as_json:
         facts = {"schema_version": 1, "name": record.name, "outdir": str(folder.path), "store": store}
         cells = [_cell_facts(cell) for cell in record.cells]
-        experiments = [row.facts for row in results.rows]
-        found = {"counts": record.counts(), "cells": cells, "experiments": experiments}
-        frame.facts({**facts, **found} | page_facts(page))
+        ended = {"counts": record.counts(), "cells": cells, "experiments": [row.facts for row in rows]}
+        frame.facts({**facts, **ended} | page_facts(page))
     else:
-        if results.fastest and not quiet:
-            frame.say(render_terminal([fastest_table(results)]) + "\n")
+        if rows and not quiet:
+            frame.say(render_terminal([experiments_table(rows[:_MOST_ROWS])]) + "\n")
         frame.say(sweep_title(record))
         if folder.moved is not None and not quiet:
             frame.say(f"The earlier sweep is kept in {folder.moved}")

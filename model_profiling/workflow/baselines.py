@@ -20,7 +20,7 @@ from model_profiling.config import names
 from model_profiling.config.series import Series, switch_in_name
 from model_profiling.core.errors import InputError
 from model_profiling.core.files import StrPath, as_path
-from model_profiling.core.formatting import did_you_mean, listing, plural
+from model_profiling.core.formatting import did_you_mean, listing
 from model_profiling.program import SourceRef
 from model_profiling.program.category import Category, operator_type
 from model_profiling.report.comparison import SideFacts
@@ -99,65 +99,31 @@ _OTHERS = """
 def find_baseline(store: Store, word: str, judged: Judged, *, across_machines: bool = False) -> Row:
     """Return the row of the run that `word` means for `judged`, or raise an error that says what to do."""
     others = store.rows(_OTHERS, run_id=judged.run_id)
-    last_good = word == LAST_GOOD
-    if not last_good and (row := _by_id(word, judged, others)) is not None:
-        if row["device"] != judged.device and not across_machines:
-            raise InputError(
-                f"run {row['run_id'][:12]} was measured on {row['device_name']}, this one on "
-                f"{judged.device_title}",
-                "name one of this device, or compare the machines: --across-machines",
-            )
-        return row
-    named = [row for row in others if last_good or word in row["tags"] or row["name"] == word]
-    if not named and not last_good:
+    by_id = [row for row in others if len(word) >= FEWEST_LETTERS and row["run_id"].startswith(word)]
+    if len(by_id) > 1:
+        raise InputError(f"{len(by_id)} runs have an id that begins with {word}", "give more of the run's id")
+    if word == LAST_GOOD:
+        named = [row for row in others if row["state"] == "finished" and BAD not in row["tags"]]
+    else:
+        named = by_id or [row for row in others if word in row["tags"] or row["name"] == word]
+    if not named and word != LAST_GOOD:
         words = {LAST_GOOD, *(name for row in others for name in (row["name"], *row["tags"]))}
         raise InputError(
-            f"no run in {store.address} has the tag, the name or the id {word!r}",
+            f"no other run in {store.address} has the tag, the name or the id {word!r}",
             f"{did_you_mean(word, sorted(words))} see: {store.command('list')}".lstrip(),
         )
-    same = [row for row in named if all(row[name] == getattr(judged, name) for name in _VARIANT)]
-    here = [row for row in same if _is_of_device(row, judged, across_machines)]
-    add = f"add one that is good: {store.command('add RUN_DIR')}"
+    same = [row for row in named if by_id or all(row[name] == getattr(judged, name) for name in _VARIANT)]
+    similar = [row for row in same if (row["times"] == Times.EMULATED.value) == judged.emulated]
+    here = similar if across_machines else [row for row in same if row["device"] == judged.device]
     if not here:
-        which = f"{store.address} has no other run" if last_good else f"{word!r} is no run"
-        where = f" on {judged.device_title}: {_devices(same)}" if same else ""
-        similar = any(_is_of_device(row, judged, across_machines=True) for row in same)
-        across = "compare the machines with --across-machines; else " if similar else ""
-        cure = add if last_good else "name one of this model and device"
-        raise InputError(f"{which} of {judged.words}{where}", f"{across}{cure}")
-    good = [row for row in here if row["state"] == "finished" and BAD not in row["tags"]]
-    if last_good and not good:
+        devices = list(dict.fromkeys(str(row["device_name"]) for row in same))[:_MOST_NAMED]
+        where = f" on {judged.device_title}: there are some of {listing(devices)}" if same else ""
+        across = "compare the machines with --across-machines, or " if similar else ""
         raise InputError(
-            f"none of the {plural(len(here), 'run')} of {judged.words} in {store.address} is good",
-            f"remove the tag {BAD} from one, or {add}",
+            f"{store.address} has no other run {word!r} of {judged.words}{where}",
+            f"{across}add one that is good: {store.command('add RUN_DIR')}",
         )
-    return good[0] if last_good else here[0]
-
-
-def _is_of_device(row: Row, judged: Judged, across_machines: bool) -> bool:
-    """With `across_machines`, any device matches, but emulated runs match only each other."""
-    if across_machines:
-        return bool(row["times"] == Times.EMULATED.value) == judged.emulated
-    return bool(row["device"] == judged.device)
-
-
-def _by_id(word: str, judged: Judged, rows: Sequence[Row]) -> Row | None:
-    if len(word) < FEWEST_LETTERS:
-        return None
-    if judged.run_id.startswith(word):
-        raise InputError(f"{PREFIX}{word} is this run itself", "name another one")
-    matching = [row for row in rows if row["run_id"].startswith(word)]
-    also = any(word in row["tags"] or row["name"] == word for row in rows)
-    if len(matching) + (also and bool(matching)) > 1:
-        ids = [row["run_id"][:12] for row in matching]
-        raise InputError(f"{word!r} matches several runs: {listing(ids)}", "give more of the run's id")
-    return matching[0] if matching else None
-
-
-def _devices(rows: Iterable[Row]) -> str:
-    seen = list(dict.fromkeys(str(row["device_name"]) for row in rows))
-    more = [f"{len(seen) - _MOST_NAMED} more"] if len(seen) > _MOST_NAMED else []
-    return f"the others are of {listing([*seen[:_MOST_NAMED], *more])}"
+    return here[0]
 
 
 def compare_with_baseline(

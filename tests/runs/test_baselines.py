@@ -233,7 +233,7 @@ def test_the_last_good_is_the_newest_that_nobody_calls_bad(store: Store, runs: d
     store.tag([id_of(runs["two"])], ["bad"], remove=True)
     assert last_good() == id_of(runs["two"])
     store.tag([id_of(runs["one"]), id_of(runs["two"])], ["bad"])
-    with pytest.raises(InputError, match=r"\b2 runs of small_cnn .*good"):
+    with pytest.raises(InputError, match=r"no other run 'last-good' of small_cnn .*add one that is good"):
         last_good()
 
 
@@ -242,9 +242,9 @@ def test_a_run_is_never_its_own_baseline(store: Store, runs: dict[str, Path], tm
     moved = tmp_path / "moved"
     shutil.copytree(runs["two"], moved)
     assert find_baseline(store, "last-good", judged_run(moved))["run_id"] == id_of(runs["one"])
-    with pytest.raises(InputError, match="is this run itself"):
+    with pytest.raises(InputError, match="no other run in"):
         find_baseline(store, id_of(moved)[:8], judged_run(moved))
-    with pytest.raises(InputError, match="no run in"):
+    with pytest.raises(InputError, match="no other run in"):
         find_baseline(store, "release", judged_run(moved))
 
 
@@ -252,9 +252,6 @@ def test_a_baseline_is_meant_by_tag_name_or_id(store: Store, runs: dict[str, Pat
     judged, two = judged_run(runs["three"]), id_of(runs["two"])
     for word in ("release", "nightly", two, two[:6]):
         assert find_baseline(store, word, judged)["run_id"] == two
-    store.tag([id_of(runs["one"])], [two[:6]])
-    with pytest.raises(InputError, match="matches several runs"):
-        find_baseline(store, two[:6], judged)
     # A tag that several have means the newest that fits; one that none fits is refused with what it is of.
     store.tag([id_of(runs["one"])], ["release"])
     assert find_baseline(store, "release", judged)["run_id"] == two
