@@ -37,7 +37,7 @@ from model_profiling import Labels, Limits, Store
 from model_profiling.runs import Run
 from model_profiling.store.run_rows import identity_of, rows_of_run
 from model_profiling.store.tables import IN_DATABASE, TABLES, VIEWS, sql_type
-from model_profiling.workflow.history import HistoryQuestion, load_history
+from model_profiling.workflow.history import load_history
 
 ROOT = Path(__file__).resolve().parents[1]
 MODELS, DEVICES, DAYS = 10, 5, 365
@@ -194,7 +194,7 @@ def measure(folder: Path, address: str, count: int, operators: int) -> tuple[dic
         facts["questions"].append(told)
         judge(words, seconds, "s", QUESTION_S, more)
     began = time.process_time()
-    load_history(store, HistoryQuestion(model="model_3"))
+    load_history(store, "model_3")
     facts["history_s"] = time.process_time() - began
     judge(f"history of {count // MODELS} runs", facts["history_s"], "s", HISTORY_S)
     return facts, kept

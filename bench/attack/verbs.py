@@ -36,7 +36,7 @@ host, port = sys.argv[1].split(":")
 with distributed.LocalCluster(n_workers=0, host=host, scheduler_port=int(port), dashboard_address=None):
     print("ready", flush=True)
     while True:
-        words = ["worker", "--scheduler", sys.argv[1], "--host"]
+        words = ["worker", "--scheduler", sys.argv[1], "--target", "host"]
         subprocess.run([sys.executable, "-m", "model_profiling", *words], stdout=subprocess.DEVNULL)
 """
 """A scheduler, and a worker that is started again whenever it ends."""

@@ -46,7 +46,7 @@ def history_command(
     store: str | None,
     out: Path | None,
     as_json: bool,
-    **question: Any,  # fields of HistoryQuestion, typed by click
+    **question: Any,
 ) -> None:
     """Show a model's latency over all runs of a store, and when it changed.
 
@@ -55,9 +55,9 @@ def history_command(
     """
     from model_profiling.report.history import history_facts
     from model_profiling.store.store import Store
-    from model_profiling.workflow.history import HistoryQuestion, load_history
+    from model_profiling.workflow.history import load_history
 
-    history = load_history(Store.open(store), HistoryQuestion(**question))
+    history = load_history(Store.open(store), **question)
     if out is not None:
         from model_profiling.report.history_document import history_document, history_title
         from model_profiling.workflow.report import write_page

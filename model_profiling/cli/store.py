@@ -25,7 +25,6 @@ _MOST_SHOWN = 10_000
 @click.option("--commit", show_default="CI's, else git's here", help="Commit of the code that was measured.")
 @click.option("--branch", show_default="CI's, else git's here", help="Branch of that commit.")
 @click.option("--tag", "tags", multiple=True, help="Tag for the runs (repeatable).")
-@click.option("--name", show_default="program/place", help="Name for the runs.")
 @click.option(
     "--device", metavar="NAME", show_default="its CPU and cores", help="This machine's name in the store."
 )
@@ -122,10 +121,9 @@ def list_runs(*, store: str | None, last: int, as_json: bool, **wanted: Any) -> 
 @click.option("--note", default="", help="A reason to keep with the tag.")
 @click.option("--remove", is_flag=True, help="Remove the tags.")
 def tag_run(*, run: str, tags: tuple[str, ...], store: str | None, note: str, remove: bool) -> None:
-    """Add tags to RUN, or remove them.
+    """Add tags to RUN, the beginning of a run's id, or remove them.
 
-    RUN is the beginning of a run's id, or its name if only one run has it. A run tagged `bad` is never used
-    as the last good one.
+    A run tagged `bad` is never used as the last good one.
     """
     from model_profiling.store.store import Store
 
@@ -139,10 +137,7 @@ def tag_run(*, run: str, tags: tuple[str, ...], store: str | None, note: str, re
 @click.argument("runs", nargs=-1, required=True, metavar="RUN...")
 @frame.store_option
 def remove_runs(*, runs: tuple[str, ...], store: str | None) -> None:
-    """Remove each RUN from a store; its run directory stays as it is.
-
-    RUN is the beginning of a run's id, or its name if only one run has it.
-    """
+    """Remove each RUN, the beginning of a run's id, from a store; its run directory stays as it is."""
     from model_profiling.store.store import Store
 
     opened = Store.open(store)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import shlex
 from collections import Counter
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import click
 
@@ -71,9 +71,6 @@ def sweep_command(
     sweep = load_sweep(file)
     folder = outdir or Path(f"sweep_{sweep.name}")
     planned = jobs(sweep)
-    for job in planned:
-        if job.program.is_exported:
-            job.fed(Path(job.program.model))  # refuses a case that the program cannot take
     if dry_run:
         _show_plan(sweep, folder, planned, as_json=as_json)
         return 0
@@ -172,31 +169,29 @@ def _show(folder: SweepFolder, options: SweepOptions, *, quiet: bool, as_json: b
 
 @frame.command(
     "worker",
-    example="""sme2prof worker --scheduler 127.0.0.1:8786 --host
-    sme2prof worker --scheduler 127.0.0.1:8786 --target android:R5CT1234ABC
-    sme2prof worker --scheduler tls://lab:8786 --listen 192.0.2.7 --emulated""",
+    example="""sme2prof worker --scheduler 127.0.0.1:8786 --target host
+    sme2prof worker --scheduler 127.0.0.1:8786 --target android:R5CT1234ABC --target ssh:board
+    sme2prof worker --scheduler tls://lab:8786 --listen 192.0.2.7 --target emulated""",
 )
 @click.option("--scheduler", required=True, metavar="ADDRESS", help="The Dask scheduler, as HOST:PORT.")
 @click.option(
     "--target",
-    "--device",
-    "devices",
+    "targets",
     multiple=True,
-    metavar="android:SERIAL|ssh:HOST",
-    help="Offer this phone or machine (repeatable).",
+    required=True,
+    metavar="host|emulated|android:SERIAL|ssh:HOST",
+    help="Offer this machine, emulation, a phone or another machine (repeatable).",
 )
-@click.option("--host", is_flag=True, help="Offer this machine itself.")
-@click.option("--emulated", is_flag=True, help="Offer emulation.")
 @click.option("--name", show_default="the machine's name and a number", help="Name of this worker.")
 @click.option(
     "--listen", metavar="ADDRESS", default="127.0.0.1", show_default=True, help="Where others reach it."
 )
-def worker_command(*, scheduler: str, name: str | None, listen: str, **offered: Any) -> int:
+def worker_command(*, scheduler: str, targets: tuple[str, ...], name: str | None, listen: str) -> int:
     """Work for sweeps until interrupted: measure on the devices named here.
 
     Everybody who reaches the scheduler can run code here; docs/how-to/sweeps.md says how to protect it.
     """
-    from model_profiling.sweep.worker import offered_resources, run_worker
+    from model_profiling.sweep.worker import run_worker
 
-    run_worker(scheduler, offered_resources(**offered), name, listen, frame.say)
+    run_worker(scheduler, targets, name, listen, frame.say)
     return 0

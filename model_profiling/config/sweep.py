@@ -64,15 +64,21 @@ Dtype = Annotated[str, AfterValidator(_known_format), AfterValidator(_resolved)]
 Backend = Literal["xnnpack", "portable"]
 
 
-def _as_target(text: str) -> str:
+DEVICES = 'choose from "host", "emulated", "android:SERIAL", "ssh:HOST"'
+
+
+def is_device(target: str) -> bool:
+    """Whether it says which device: `auto` does not, nor do `android` and `ssh` alone."""
     try:
-        chosen = parse_target(text)
-        device = {"auto": "", "android": chosen.serial or chosen.remote, "ssh": chosen.host}
-        names_device = device.get(chosen.kind, chosen.kind)
+        choice = parse_target(target)
     except InputError:
-        names_device = ""
-    if not names_device:
-        raise refuse(f"is {shown(text)}", 'choose from "host", "emulated", "android:SERIAL", "ssh:HOST"')
+        return False
+    return bool(choice.kind in ("host", "emulated") or choice.serial or choice.remote or choice.host)
+
+
+def _as_target(text: str) -> str:
+    if not is_device(text):
+        raise refuse(f"is {shown(text)}", DEVICES)
     return text
 
 
@@ -152,8 +158,7 @@ class Exclusion(Settings):
     @property
     def matched(self) -> dict[str, tuple[object, ...]]:
         """The given values, by field name."""
-        fields = ("model", "case", "dtype", "backend", "threads", "rung", "target")
-        return {name: value for name in fields if (value := getattr(self, name)) is not None}
+        return {name: value for name, value in self if name != "why" and value is not None}
 
 
 class SweepConfig(Settings):
@@ -167,13 +172,9 @@ class SweepConfig(Settings):
     models: Several[File] = Field(examples=[["toy_cnn", "my_model.py:make", "exported.pte"]])
     """Models as `sme2prof profile` takes them: a name (with options: name@size=512), file.py:factory, or an
     exported program, which has its dtype and backend already."""
-    dtypes: Annotated[tuple[Dtype, ...], AfterValidator(each_once)] = Field(
-        default=("fp32",), min_length=1, examples=[["fp32", "int8"]]
-    )
+    dtypes: Several[Dtype] = Field(default=("fp32",), examples=[["fp32", "int8"]])
     """What to export models as: number formats, or file.py:quantizer."""
-    backends: Annotated[tuple[Backend, ...], AfterValidator(each_once)] = Field(
-        default=("xnnpack",), min_length=1
-    )
+    backends: Several[Backend] = ("xnnpack",)
     """What to export them for."""
     keep: ByModel[Several[Word]] = Field(default_factory=dict, examples=[{"toy_cnn": ["features.0"]}])
     """By model, as the sweep writes it: layers that stay in fp32."""

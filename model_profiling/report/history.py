@@ -89,13 +89,7 @@ class Mark:
     what: str
     before: str
     after: str
-
     text: str
-
-    @property
-    def is_version(self) -> bool:
-        """A new program is normal: it is shown only where the level changed."""
-        return self.what != "program"
 
 
 @dataclass(frozen=True, slots=True)

@@ -70,7 +70,7 @@ def history_chart(series: HistorySeries, number: int = 1) -> doc.Chart:
         "marks": [
             {"run": mark.first + 0.5, "what": draw.named(mark.text)}
             for mark in series.marks
-            if mark.first >= left and mark.is_version
+            if mark.first >= left and mark.what != "program"  # a new one is normal
         ],
         "changes": [
             {

@@ -30,10 +30,9 @@ class Labels:
     device: str | None = None
     """Names the machine instead of its CPU."""
     sweep: str = ""
-    name: str | None = None
 
     def __post_init__(self) -> None:
-        for label in (self.commit, self.branch, self.device, self.sweep, self.name):
+        for label in (self.commit, self.branch, self.device, self.sweep):
             if label is not None and (len(label) > _LONGEST or not label.isprintable()):
                 raise InputError(
                     f"{label[:40]!r} is not a valid label", f"give up to {_LONGEST} plain letters"

@@ -89,7 +89,7 @@ def rows_of_run(run: Run, identity: Identity, labels: Labels) -> dict[str, list[
     experiments = [_experiment_row(run, series) for series in run.series]
     answers = [pair_answer(run, pair, None) for pair in run.pairs]
     rows: dict[str, Iterable[Row]] = {
-        "runs": [_run_row(run, identity, labels, warnings)],
+        "runs": [run_row(run, identity, labels, warnings)],
         "experiments": experiments,
         "operators": (row for series, listed in operators for row in _operator_rows(series, listed)),
         "comparisons": ({fact.name: fact.cell(answer) for fact in SPEEDUP_FACTS} for answer in answers),
@@ -131,20 +131,19 @@ def _checked(table: Table, row: Row) -> Row:
 
 def _moment_of(text: str) -> datetime | None:
     """Parse a time from a file of a run, as UTC without a zone; None if it is not one."""
-    for form in ("%Y-%m-%dT%H:%M:%S%z", "%Y-%m-%dT%H:%M:%S.%f%z"):
-        try:
-            return datetime.strptime(text, form).astimezone(timezone.utc).replace(tzinfo=None)
-        except (ValueError, OverflowError):
-            continue
-    return None
+    try:
+        moment = datetime.strptime(text, "%Y-%m-%dT%H:%M:%S%z")
+        return moment.astimezone(timezone.utc).replace(tzinfo=None)
+    except (ValueError, OverflowError):
+        return None
 
 
-def _run_row(run: Run, identity: Identity, labels: Labels, warnings: Sequence[str]) -> Row:
+def run_row(run: Run, identity: Identity, labels: Labels, warnings: Sequence[str] = ()) -> Row:
     manifest = manifest_of(run)
     device, before = device_of(manifest), manifest.machine.before
     model, dtype, backend = variant_of(run)
     return {
-        "name": labels.name or f"{run.model_name or model}/{labels.device or run.platform}",
+        "name": f"{run.model_name or model}/{labels.device or run.platform}",
         "added_at": datetime.now(timezone.utc).replace(tzinfo=None),
         "measured_at": _moment_of(manifest.started),
         "model": model,

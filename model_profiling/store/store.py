@@ -13,7 +13,6 @@ from sqlalchemy.engine import Connection
 
 from model_profiling.core.errors import FormatError, InputError
 from model_profiling.core.files import StrPath, as_path
-from model_profiling.core.formatting import plural
 from model_profiling.core.hints import needed
 from model_profiling.core.progress import Progress, Silent
 from model_profiling.store.database import (
@@ -180,22 +179,14 @@ class Store:
                     raise self._no_run(run_id)
 
     def find(self, word: str) -> str:
-        """Return the run_id that begins with `word`, or that of the only run named `word`."""
-        rows = self.rows(
-            "SELECT run_id, name FROM runs WHERE name = :word OR substr(run_id, 1, :letters) = :word",
-            word=word,
-            letters=max(len(word), FEWEST_LETTERS),
-        )
-        by_id = [row["run_id"] for row in rows if row["run_id"].startswith(word)]
-        matching = by_id or [row["run_id"] for row in rows]
-        if len(matching) > 1:
-            raise InputError(
-                f"{plural(len(matching), 'run')} are called {word} in {self.address}",
-                f"list the runs: {self.command('list')}",
-            )
-        if not matching:
+        """Return the run_id that begins with `word`."""
+        sql = "SELECT run_id FROM runs WHERE substr(run_id, 1, :letters) = :word"
+        rows = self.rows(sql, word=word, letters=max(len(word), FEWEST_LETTERS))
+        if len(rows) > 1:
+            raise InputError(f"{len(rows)} runs have an id that begins with {word}", "give more of the id")
+        if not rows:
             raise self._no_run(word)
-        return str(matching[0])
+        return str(rows[0]["run_id"])
 
     def _no_run(self, word: str) -> InputError:
         return InputError(

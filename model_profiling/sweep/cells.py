@@ -27,7 +27,6 @@ from model_profiling.core.safe_read import is_there
 from model_profiling.models import registry
 from model_profiling.runner.machine import TargetChoice, parse_target, place_of
 from model_profiling.runs.begin import check_folder
-from model_profiling.runs.feeding import Feed, feed, one_method
 from model_profiling.runs.journal import moment
 from model_profiling.runs.manifest import Manifest, Result, read_manifest
 from model_profiling.targets import Target
@@ -52,10 +51,6 @@ class Program:
     backend: str | None = None
     keep: tuple[str, ...] = ()
     calibration: str | None = None
-
-    @property
-    def id(self) -> str:
-        return self.name
 
     @property
     def is_exported(self) -> bool:
@@ -151,11 +146,6 @@ class Job:
             target, program, output_root, rungs, sweep.schedule, runs=sweep.runs, warmup=sweep.warmup
         )
         return config.model_copy(update={"method": self.case.method, "inputs": self.case.inputs})
-
-    def fed(self, program: Path) -> tuple[str, Feed]:
-        """The method and its inputs; an error if `program` cannot take them."""
-        method = one_method(program, self.case.method)
-        return method, feed(program, method, self.case.inputs)
 
 
 @dataclass(frozen=True, slots=True)

@@ -103,7 +103,7 @@ def _local_cluster(folder: SweepFolder, resources: Sequence[str]) -> Iterator[An
     workers = {
         name: {
             "cls": distributed.Nanny,
-            "options": worker.nanny_options(name, {name: 1.0}, folder.path / WORK),
+            "options": worker.nanny_options(name, [name], folder.path / WORK),
         }
         for name in dict.fromkeys(resources)
     }
@@ -152,8 +152,7 @@ class _Dispatch:
             if self.offered[job.target]:
                 self.jobs.setdefault(job.program, []).append(job)
             else:
-                option = f"--{job.target}" if job.target in ("host", "emulated") else f"--target {job.target}"
-                start = f"sme2prof worker --scheduler {self.options.scheduler} {option}"
+                start = f"sme2prof worker --scheduler {self.options.scheduler} --target {job.target}"
                 self.folder.fail(job, f"no worker offers {job.target}", f"start one: {start}; {_RESUME}")
         for program in self.jobs:
             if program_path(program, self.folder.artifacts).is_file():
@@ -194,7 +193,7 @@ class _Dispatch:
         future = (self.client if isinstance(task, Job) else self.exporter).submit(
             *call,
             worker.own_versions(),
-            key=f"{task.id}-{secrets.token_hex(4)}",
+            key=f"{task.id if isinstance(task, Job) else task.name}-{secrets.token_hex(4)}",
             resources={_resource_of(task): 1},
             retries=_RETRIES,
             pure=False,

@@ -77,7 +77,7 @@ def read_rows(folder: Path, record: SweepRecord) -> tuple[list[Row], dict[str, s
 def sweep_document(record: SweepRecord, rows: Sequence[Row], times: Mapping[str, str]) -> list[Block]:
     left_out = [f"{plural(len(cells), 'cell')}: {reason}" for reason, cells in _by_reason(record, "left out")]
     notes = [
-        "The fastest of a model on a target is first; `sme2prof compare` says whether that is more than noise.",
+        "The fastest of a model on a target is first; `sme2prof compare` tells a difference from noise.",
         "SME2 coverage: the share of the program's matrix arithmetic that ran on SME2 kernels.",
         *(f"{target}: {meaning}." for target, meaning in times.items()),
     ]

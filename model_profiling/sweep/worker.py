@@ -23,6 +23,7 @@ from pathlib import Path
 from typing import Any
 
 from model_profiling._version import __version__
+from model_profiling.config.sweep import DEVICES, is_device
 from model_profiling.core import files
 from model_profiling.core.errors import (
     FormatError,
@@ -35,7 +36,6 @@ from model_profiling.core.errors import (
 from model_profiling.core.formatting import in_short
 from model_profiling.core.hints import needed
 from model_profiling.runner.cache import state_root
-from model_profiling.runner.machine import parse_target
 from model_profiling.sweep.cells import Job, Program
 
 EXTRA = "sweep"
@@ -171,29 +171,14 @@ def _worker() -> Any:
 # The process.
 
 
-def offered_resources(
-    devices: Sequence[str] = (), *, host: bool = False, emulated: bool = False
-) -> dict[str, float]:
-    """The Dask resources of a worker: one of each device. `devices` are phones and machines behind ssh, as a
-    sweep names them."""
-    for device in devices:
-        choice = parse_target(device)
-        if not (choice.serial or choice.remote or choice.host):
-            fix = "give android:SERIAL or ssh:HOST, or use --host or --emulated"
-            raise InputError(f"--target {device} names no device", fix)
-    offered = [*(["host"] * host), *(["emulated"] * emulated), *devices]
-    if not offered:
-        raise InputError("this worker would have nothing to do", "give --host, --emulated or --target")
-    return dict.fromkeys(offered, 1.0)
-
-
-def nanny_options(name: str, resources: Mapping[str, float], folder: Path) -> dict[str, Any]:
-    """Settings of every worker of the kit: a thread for each resource, no web page, and no limit on
-    memory, because exports need much of it for a short time."""
+def nanny_options(name: str, resources: Iterable[str], folder: Path) -> dict[str, Any]:
+    """Settings of every worker of the kit: one of each resource, each with a thread, no web page, and no limit
+    on memory, because exports need much of it for a short time."""
+    offered = dict.fromkeys(resources, 1.0)
     return {
         "name": name,
-        "resources": dict(resources),
-        "nthreads": len(resources),
+        "resources": offered,
+        "nthreads": len(offered),
         "host": LOOPBACK,
         "local_directory": str(files.make_folder(folder)),
         "memory_limit": 0,
@@ -213,17 +198,19 @@ def dask_setup(_worker: object) -> None:
 
 
 def run_worker(
-    scheduler: str, resources: Mapping[str, float], name: str | None, listen: str, say: Callable[[str], None]
+    scheduler: str, targets: Sequence[str], name: str | None, listen: str, say: Callable[[str], None]
 ) -> None:
-    """Offer `resources` until interrupted, or until the scheduler is gone."""
+    """Offer `targets`, as a sweep names them, until interrupted, or until the scheduler is gone."""
+    if wrong := [target for target in targets if not is_device(target)]:
+        raise InputError(f"--target {wrong[0]} names no device", DEVICES)
     distributed = needed("distributed", EXTRA)
     name = name or f"{socket.gethostname()}-{os.getpid()}"
-    settings = nanny_options(name, resources, state_root() / "workers")
+    settings = nanny_options(name, targets, state_root() / "workers")
     settings |= {"death_timeout": _CONNECT_S, "host": listen}
 
     async def serve() -> None:
         async with distributed.Nanny(scheduler, **settings) as nanny:
-            say(f"worker {name} serves {scheduler}: {', '.join(resources)}")
+            say(f"worker {name} serves {scheduler}: {', '.join(targets)}")
             await nanny.finished()
 
     quieten()

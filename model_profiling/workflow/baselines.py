@@ -7,8 +7,6 @@ program may differ: that is the change to judge.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 from model_profiling.analysis.evidence import SeriesEvidence, proving
@@ -26,10 +24,11 @@ from model_profiling.program.category import Category, operator_type
 from model_profiling.report.comparison import SideFacts
 from model_profiling.report.comparison_document import Comparison
 from model_profiling.runs import Run, Times
-from model_profiling.runs.comparability import Origin, Timed, device_of
+from model_profiling.runs.comparability import Origin, Timed
 from model_profiling.runs.folders import only_run_in
 from model_profiling.statistics.measure import Rule
-from model_profiling.store.run_rows import identity_of, manifest_of, variant_of
+from model_profiling.store.labels import Labels
+from model_profiling.store.run_rows import identity_of, run_row
 from model_profiling.store.store import FEWEST_LETTERS, Store
 from model_profiling.workflow.compare import (
     Measurement,
@@ -47,33 +46,13 @@ _MOST_NAMED = 4
 _VARIANT = ("model", "dtype", "backend")
 
 
-@dataclass(frozen=True, slots=True)
-class Judged:
-    """The run to judge, as the store would describe it."""
-
-    path: Path
-    run_id: str
-    model: str
-    dtype: str
-    backend: str
-    device: str
-    device_title: str
-    emulated: bool
-
-    @property
-    def words(self) -> str:
-        variant = ", ".join(filter(None, (self.dtype, self.backend)))
-        return f"{self.model}{f' ({variant})' if variant else ''}"
-
-
-def judged_run(run_dir: StrPath, device: str | None = None) -> Judged:
-    """Read the run in `run_dir`; `device` is the store's name for this machine, if it has one."""
+def judged_run(run_dir: StrPath, device: str | None = None) -> Row:
+    """Read the run in `run_dir` as its row in the store; `device` is the store's name for this machine."""
     path = as_path(run_dir)
-    folder = path.parent if path.name in (names.METRICS, names.MANIFEST) else only_run_in(path)
-    run = Run.open(folder)
-    machine = device_of(manifest_of(run))
-    named = device or machine.name, device or machine.title
-    return Judged(folder, identity_of(run).run_id, *variant_of(run), *named, run.times is Times.EMULATED)
+    run = Run.open(path.parent if path.name in (names.METRICS, names.MANIFEST) else only_run_in(path))
+    identity = identity_of(run)
+    row = run_row(run, identity, Labels(device=device))
+    return {**row, "run_id": identity.run_id, "run_dir": run.path}
 
 
 def baseline_word(against: str) -> str:
@@ -96,9 +75,9 @@ _OTHERS = """
 """The newest first, without the judged run itself."""
 
 
-def find_baseline(store: Store, word: str, judged: Judged, *, across_machines: bool = False) -> Row:
+def find_baseline(store: Store, word: str, judged: Row, *, across_machines: bool = False) -> Row:
     """Return the row of the run that `word` means for `judged`, or raise an error that says what to do."""
-    others = store.rows(_OTHERS, run_id=judged.run_id)
+    others = store.rows(_OTHERS, run_id=judged["run_id"])
     by_id = [row for row in others if len(word) >= FEWEST_LETTERS and row["run_id"].startswith(word)]
     if len(by_id) > 1:
         raise InputError(f"{len(by_id)} runs have an id that begins with {word}", "give more of the run's id")
@@ -112,15 +91,16 @@ def find_baseline(store: Store, word: str, judged: Judged, *, across_machines: b
             f"no other run in {store.address} has the tag, the name or the id {word!r}",
             f"{did_you_mean(word, sorted(words))} see: {store.command('list')}".lstrip(),
         )
-    same = [row for row in named if by_id or all(row[name] == getattr(judged, name) for name in _VARIANT)]
-    similar = [row for row in same if (row["times"] == Times.EMULATED.value) == judged.emulated]
-    here = similar if across_machines else [row for row in same if row["device"] == judged.device]
+    same = [row for row in named if by_id or all(row[name] == judged[name] for name in _VARIANT)]
+    emulated = Times.EMULATED.value
+    similar = [row for row in same if (row["times"] == emulated) == (judged["times"] == emulated)]
+    here = similar if across_machines else [row for row in same if row["device"] == judged["device"]]
     if not here:
         devices = list(dict.fromkeys(str(row["device_name"]) for row in same))[:_MOST_NAMED]
-        where = f" on {judged.device_title}: there are some of {listing(devices)}" if same else ""
+        where = f" on {judged['device_name']}: there are some of {listing(devices)}" if same else ""
         across = "compare the machines with --across-machines, or " if similar else ""
         raise InputError(
-            f"{store.address} has no other run {word!r} of {judged.words}{where}",
+            f"{store.address} has no other run {word!r} of {judged['model']}{where}",
             f"{across}add one that is good: {store.command('add RUN_DIR')}",
         )
     return here[0]
@@ -145,7 +125,7 @@ def compare_with_baseline(
     parts += [f"commit {row['commit_hash'][:12]}"] if row["commit_hash"] else []
     return compare_sides(
         stored_side(store, row["run_id"], f"{PREFIX}{baseline} ({', '.join(filter(None, parts))})"),
-        load_measurement(judged.path),
+        load_measurement(judged["run_dir"]),
         limit=limit,
         across_machines=across_machines,
         gated=gated,

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import asdict, dataclass, fields
-from datetime import datetime
+from dataclasses import fields
 from typing import Any
 
 from model_profiling.config import names
@@ -31,46 +30,25 @@ _MOST_NAMED = 8
 Row = Mapping[str, Any]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class HistoryQuestion:
-    """Which history to load; None does not filter."""
-
-    model: str
-    dtype: str | None = None
-    backend: str | None = None
-    device: str | None = None
-    """The store's name of the device, or part of its title."""
-    experiment: str | None = None
-    threads: int | None = None
-    since: datetime | None = None
-    """In UTC, without a zone, as the store's moments."""
-
-    @property
-    def options(self) -> dict[str, Any]:
-        given = {name: value for name, value in asdict(self).items() if value is not None}
-        del given["model"]
-        return given
-
-
-def load_history(store: Store, question: HistoryQuestion) -> History:
+def load_history(store: Store, model: str, **options: Any) -> History:
     """Return the latencies of a model over all matching runs, one history per series. A series never mixes
     devices, formats, experiments or thread counts. A model without runs of its own name stands for all its
-    methods and inputs."""
-    rows = store.rows(_ROWS, model=question.model)
+    methods and inputs. The options are those of `sme2prof history`; None does not filter."""
+    rows = store.rows(_ROWS, model=model)
     if not rows:
-        models = _models_for(store, question.model)
-        rows = [row for model in models for row in store.rows(_ROWS, model=model)]
+        rows = [row for name in _models_for(store, model) for row in store.rows(_ROWS, model=name)]
     rows.sort(key=lambda row: (row["measured_at"], row["run_id"]))
-    matching = [row for row in rows if all(_matches(row, *option) for option in question.options.items())]
+    given = {option: value for option, value in options.items() if value is not None}
+    matching = [row for row in rows if all(_matches(row, *option) for option in given.items())]
     if not matching:
-        options = " ".join(f"--{option} {value}" for option, value in question.options.items())
+        named = " ".join(f"--{option} {value}" for option, value in given.items())
         what = f"leave out an option; `{store.command('list')}` shows what there is"
-        raise InputError(f"no run of {question.model} has {options}", what)
+        raise InputError(f"no run of {model} has {named}", what)
     left_out = Counter(
         reason for _, reason in dict.fromkeys((row["run_id"], _reason(row)) for row in matching)
     )
     del left_out[""]
-    return History(question.model, tuple(sorted(_series(matching), key=_order)), left_out)
+    return History(model, tuple(sorted(_series(matching), key=_order)), left_out)
 
 
 def _models_for(store: Store, asked: str) -> list[str]:

@@ -159,14 +159,14 @@ def test_a_team_outlives_a_worker_and_a_phone(
     team.environment = adb.environment
     team.schedule()
     team.work("phones", *(word for target in targets for word in ("--target", target)))
-    team.work("host", "--host")
+    team.work("host", "--target", "host")
     write_sweep(tmp_path / "s.json", "one", "two", targets=["host", *targets])
     outdir, lost = tmp_path / "sweep_s", targets[1]
     phones[1].switch_off()
     team.sweep()
     wait_until(lambda: states(outdir).get("one host") == "done", "the host measured nothing")
     team.end("host", signal.SIGKILL)
-    team.work("host-2", "--host")
+    team.work("host-2", "--target", "host")
     code, text = team.end("sweep")
     ended = states(outdir)
     assert {name for name, state in ended.items() if state == "failed"} == {f"one {lost}", f"two {lost}"}, (
@@ -189,7 +189,7 @@ def test_a_team_outlives_a_worker_and_a_phone(
 
 def test_a_scheduler_that_dies_costs_no_cell_that_ended(team: Team, tmp_path: Path) -> None:
     team.schedule()
-    team.work("host", "--host")
+    team.work("host", "--target", "host")
     write_sweep(tmp_path / "s.json", "one", "two", "three")
     team.sweep()
     wait_until(lambda: "done" in states(tmp_path / "sweep_s").values(), "nothing was measured")
@@ -207,11 +207,11 @@ def test_only_who_has_a_certificate_takes_part(team: Team, tmp_path: Path) -> No
     safe = Team(tmp_path, ours, "tls")
     try:
         safe.schedule()
-        safe.work("safe", "--emulated")
+        safe.work("safe", "--target", "emulated")
         plain = safe.address.replace("tls://", "tcp://")
         for environment, address in (({}, safe.address), (theirs, safe.address), (theirs, plain)):
             team.environment = environment
-            team.start("stranger", "model_profiling", "worker", "--scheduler", address, "--host")
+            team.start("stranger", "model_profiling", "worker", "--scheduler", address, "--target", "host")
             code, text = team.end("stranger")
             assert code == 2 and "cannot join" in text, text
     finally:

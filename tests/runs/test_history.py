@@ -22,7 +22,7 @@ from model_profiling.report.history import HistorySeries
 from model_profiling.report.history_document import MOST_RUNS, history_chart
 from model_profiling.store.labels import Labels
 from model_profiling.store.store import Store
-from model_profiling.workflow.history import HistoryQuestion, load_history
+from model_profiling.workflow.history import load_history
 
 Sme2prof = Callable[..., Completed]
 STEP_AT = 40
@@ -46,7 +46,7 @@ def store(tmp_path_factory: pytest.TempPathFactory) -> Store:
 
 
 def one(store: Store, **asked: object) -> HistorySeries:
-    (series,) = load_history(store, HistoryQuestion(**{"model": "toy_cnn", **asked})).series  # type: ignore[arg-type]
+    (series,) = load_history(store, **{"model": "toy_cnn", **asked}).series  # type: ignore[arg-type]
     return series
 
 
@@ -81,11 +81,11 @@ def test_options_narrow_it(store: Store) -> None:
     late = one(store, threads=2, since=datetime(2026, 6, 15))
     assert late.points[0].at == datetime(2026, 6, 15, 4, 1)
     assert not late.changes
-    assert not load_history(store, HistoryQuestion(model="toy_cnn", dtype="int8")).series
+    assert not load_history(store, "toy_cnn", dtype="int8").series
 
 
 def test_a_language_model_stands_for_its_methods(store: Store) -> None:
-    history = load_history(store, HistoryQuestion(model="tiny_llama"))
+    history = load_history(store, "tiny_llama")
     assert [series.key.model for series in history.series] == ["tiny_llama_prefill", "tiny_llama_decode"]
     assert one(store, model="tiny_llama_decode").key.model == "tiny_llama_decode"
 
@@ -164,7 +164,7 @@ def test_a_latency_that_went_up_is_found_in_runs_that_were_added(tmp_path: Path)
         make_run(tmp_path / "runs" / f"{day}", run, newer if day >= 20 else template)
     store = Store.open(tmp_path / "runs.db", make=True)
     store.add([tmp_path / "runs"], Labels(commit=""))
-    series = load_history(store, HistoryQuestion(model="small_cnn")).series[0]
+    series = load_history(store, "small_cnn").series[0]
     (change,) = series.changes
     assert series.points[change.first].date.startswith("2026-01-17")
     assert change.change == pytest.approx(0.06, abs=0.01)

@@ -91,18 +91,6 @@ def test_each_case_of_a_model_is_a_run_of_its_own(tmp_path: Path, sme2prof: Sme2
         says(str(problem.value), *said)
 
 
-def test_a_case_that_a_given_program_cannot_take_is_refused_at_once(
-    tmp_path: Path, sme2prof: Sme2prof
-) -> None:
-    for case, said in (
-        ({"method": "decode"}, "has no method 'decode'"),
-        ({"values": {"nothing": [1]}}, "method forward has no input 'nothing'"),
-    ):
-        sweep_of(tmp_path, models=[str(PROGRAM)], cases={str(PROGRAM): [case]})
-        refused(sme2prof("sweep", tmp_path / "sweep.json", "--outdir", tmp_path / "out"), said)
-    assert not (tmp_path / "out").exists()
-
-
 def test_a_program_has_its_dtype_and_a_model_what_it_supports(tmp_path: Path) -> None:
     shutil.copy(PROGRAM, tmp_path / "elsewhere.pte")
     models = [str(INT8), "elsewhere.pte", "edgetam_image_encoder"]

@@ -11,17 +11,16 @@ from said import refused
 
 from model_profiling.core.errors import FormatError, InputError, SetupError
 from model_profiling.sweep import worker
-from model_profiling.sweep.worker import offered_resources, pack, pack_program, unpack
+from model_profiling.sweep.worker import nanny_options, pack, pack_program, run_worker, unpack
 
 
-def test_a_worker_offers_one_of_each_device() -> None:
-    offered = offered_resources(("android:S1", "ssh:board", "android:S1"), host=True, emulated=True)
-    assert offered == dict.fromkeys(("host", "emulated", "android:S1", "ssh:board"), 1)
-    for device in ("host", "emulated", "android", "ssh:", "teapot"):
-        with pytest.raises(InputError):
-            offered_resources((device,))
-    with refused(InputError, "nothing to do"):
-        offered_resources()
+def test_a_worker_offers_one_of_each_device(tmp_path: Path) -> None:
+    devices = ("host", "emulated", "android:S1", "ssh:board", "android:S1")
+    offered = nanny_options("w", devices, tmp_path)
+    assert offered["resources"] == dict.fromkeys(devices, 1) and offered["nthreads"] == 4
+    for device in ("auto", "android", "ssh:", "teapot", "host:1"):
+        with refused(InputError, device, fix="android:SERIAL"):
+            run_worker("127.0.0.1:1", (device,), None, "127.0.0.1", print)
 
 
 def test_a_worker_says_in_one_line_that_nobody_answers(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -29,8 +28,8 @@ def test_a_worker_says_in_one_line_that_nobody_answers(monkeypatch: pytest.Monke
     monkeypatch.setattr(worker, "_CONNECT_S", 1)
     # In another thread, because a browser of other tests may keep a loop running in this one.
     with ThreadPoolExecutor(1) as pool, refused(SetupError, "cannot join 127.0.0.1:1", fix="dask scheduler"):
-        words = "127.0.0.1:1", {"host": 1.0}, None, "127.0.0.1", print
-        pool.submit(worker.run_worker, *words).result()
+        words = "127.0.0.1:1", ("host",), None, "127.0.0.1", print
+        pool.submit(run_worker, *words).result()
 
 
 def test_a_run_is_the_same_at_home_and_names_its_place_there(tmp_path: Path) -> None:
