@@ -172,8 +172,8 @@ def _worker() -> Any:
 
 
 def nanny_options(name: str, resources: Iterable[str], folder: Path) -> dict[str, Any]:
-    """Settings of every worker of the kit: one of each resource, each with a thread, no web page, and no limit
-    on memory, because exports need much of it for a short time."""
+    """Settings of every worker of the kit: one of each resource, a thread for each, no web page, and no
+    limit on memory, because exports need much of it for a short time."""
     offered = dict.fromkeys(resources, 1.0)
     return {
         "name": name,
