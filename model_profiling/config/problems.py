@@ -33,7 +33,6 @@ _WORDS = {
     r"a valid dictionary( or instance of \w+)?": "an object",
 }
 """Pydantic's words for what JSON calls otherwise."""
-_SWEEP_KEYS = frozenset({"models", "dtypes", "backends", "rungs", "targets", "exclude"})
 
 
 @dataclass(frozen=True, slots=True)
@@ -116,7 +115,7 @@ def _model_in(annotation: object) -> type[BaseModel] | None:
 
 
 def is_sweep(raw: Mapping[str, object]) -> bool:
-    return "experiments" not in raw and "model" not in raw and bool(_SWEEP_KEYS & set(raw))
+    return "models" in raw and "experiments" not in raw
 
 
 def read_object(path: Path, maker: str = "sme2prof config new") -> dict[str, object] | Problem:

@@ -101,18 +101,15 @@ def pairs(config: ProfileConfig) -> tuple[Pair, ...]:
 
 def config_warnings(config: ProfileConfig) -> tuple[str, ...]:
     """What is allowed but probably not intended, one line per kind."""
-    return tuple(line.text for line in warning_lines(_unwise(config)))
-
-
-def _unwise(config: ProfileConfig) -> Iterator[Diagnostic]:
-    yield from config.said_otherwise
-    timing = [experiment for experiment in config.experiments if experiment.mode == "timing"]
+    remarks = [*config.said_otherwise]
+    timing = any(experiment.mode == "timing" for experiment in config.experiments)
     if timing and (rounds := config.schedule.most_rounds) < 6:
         seen = f"schedule.rounds is {rounds}: fewer than 6 can only show large differences"
-        yield Diagnostic(None, "rounds", seen)
+        remarks.append(Diagnostic(None, "rounds", seen))
     if timing and not pairs(config):
         seen = "nothing will be compared: no experiment with SME2 off has a counterpart with SME2 on"
-        yield Diagnostic(None, "no_pair", seen)
+        remarks.append(Diagnostic(None, "no_pair", seen))
+    return tuple(line.text for line in warning_lines(remarks))
 
 
 def _load(
@@ -270,7 +267,6 @@ def _same_runner_problems(config: ProfileConfig) -> Iterator[Problem]:
 
 def _pair_problems(config: ProfileConfig) -> Iterator[Problem]:
     by_name = {experiment.name: experiment for experiment in config.experiments}
-    labels: set[str] = set()
     for place, pair in enumerate(config.analysis.compare_pairs):
         where = f"analysis.compare_pairs[{place}]"
         problems = [
@@ -280,10 +276,6 @@ def _pair_problems(config: ProfileConfig) -> Iterator[Problem]:
         yield from problems
         if not problems and pair.baseline == pair.candidate:
             yield Problem(where, "compares an experiment with itself", "name two different ones")
-        if pair.label is not None and pair.label in labels:
-            again = f"is {pair.label!r}, which another pair has, too"
-            yield Problem(f"{where}.label", again, "give every pair its own label")
-        labels.add(pair.label or "")
 
 
 def _side_problems(side: Side, by_name: Mapping[str, Experiment], where: str) -> Iterator[Problem]:

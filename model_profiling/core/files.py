@@ -34,18 +34,12 @@ STDOUT = Path("/dev/stdout")
 _STREAMS = (Path("/dev"), Path("/dev/fd"), Path("/proc/self/fd"))
 
 
-_LONGEST_NAME, _LONGEST_PATH = 255, 4095
-
-
 def as_path(given: StrPath) -> Path:
     """Return a caller's path as a `Path`, or refuse one that no system accepts."""
     if not isinstance(given, str | os.PathLike) or not isinstance(text := os.fspath(given), str):
         raise WrongTypeError(f"{type(given).__name__} is not a path", "give a str or a pathlib.Path")
     if not text or "\0" in text or not is_utf8(text):
         raise InputError(f"{text!r} names no file", "name it in UTF-8; '.' is the current folder")
-    longest = max(map(len, text.encode().split(b"/")))
-    if longest > _LONGEST_NAME or len(text.encode()) > _LONGEST_PATH:
-        raise InputError(f"the path {text} is longer than a system takes", "give a shorter one")
     return Path(text)
 
 
@@ -258,10 +252,7 @@ class LockFile:
     def held(self) -> Iterator[None]:
         """Hold the lock during the block, or raise an error that names the holder."""
         try:
-            make_folder(self.path.parent)
-        except InputError as problem:
-            raise InputError(problem.problem, self.elsewhere or problem.fix) from problem
-        try:
+            self.path.parent.mkdir(parents=True, exist_ok=True)
             handle = open_in_place(self.path)
         except OSError as problem:
             raise self._refused(problem) from problem
@@ -305,10 +296,8 @@ class LockFile:
             time.sleep(0.02)
 
     def _refused(self, problem: OSError) -> InputError:
-        reason = system_reason(problem)
-        return InputError(
-            f"cannot lock {self.path}: {reason}", self.elsewhere or "choose a folder you may write to"
-        )
+        fix = self.elsewhere or "choose a folder you may write to"
+        return InputError(f"cannot lock {self.path}: {system_reason(problem)}", fix)
 
 
 def _holder(handle: int) -> str:

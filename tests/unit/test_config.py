@@ -172,10 +172,6 @@ BAD: list[tuple[str, Raw, str, str]] = [
      "compare_pairs[0] itself", "different"),
     ("pair of a trace", {"analysis.compare_pairs.0.baseline": "trace"}, "baseline.experiment", "timing experiment"),
     ("pair without candidate", {"analysis.compare_pairs.0.candidate": DROP}, "compare_pairs[0].candidate missing", "add"),
-    ("pair label twice", {"analysis.compare_pairs.1": {
-        "baseline": {"experiment": "linux_sme2_off", "threads": 2},
-        "candidate": {"experiment": "linux_sme2_on", "threads": 2}, "label": "one thread"}},
-     "compare_pairs[1].label", "own label"),
     ("rounds zero", {"schedule.rounds": 0}, "schedule.rounds 0", "equal 1"),
     ("precision in percent", {"schedule.precision": 2}, "schedule.precision 2", "less 1"),
     ("precision no number", {"schedule.precision": float("nan")}, "schedule.precision nan", "finite"),
