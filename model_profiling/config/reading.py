@@ -330,6 +330,12 @@ def _file_problems(config: ProfileConfig, written: ProfileConfig, folder: Path) 
     inputs = zip(config.inputs.files, written.inputs.files, strict=True)
     for place, (file, file_as_written) in enumerate(inputs):
         yield from _missing(f"inputs.files[{place}]", file_as_written, file, folder)
+    above = (config.output_root, *config.output_root.parents)
+    start = next((path for path in above if path.exists()), None)
+    if start and not start.is_dir():
+        yield Problem("output_root", f"{start} is a file", "name a folder")
+    elif start and not os.access(start, os.W_OK):
+        yield Problem("output_root", f"{start} is not writable", "name a folder you may write to")
 
 
 _CURES = {
