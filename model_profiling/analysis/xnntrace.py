@@ -10,7 +10,6 @@ from pathlib import Path
 
 from model_profiling.analysis.kernels import KernelUse, configured_kernels, operator_kernels
 from model_profiling.core.errors import InputError
-from model_profiling.core.hints import document
 from model_profiling.core.safe_read import MOST_LOG, read_text
 from model_profiling.program.category import operator_type
 
@@ -98,7 +97,7 @@ def read_xnntrace(path: Path, *, pid: int | None = None, follow: bool = False) -
     text = read_text(path, MOST_LOG, follow=follow)
     trace = parse_xnntrace(text, pid=pid)
     if not trace.configured and not trace.calls:
-        fix = f"use a runner built with an -xnnlog preset, see {document('how-to/source_builds.md')}"
+        fix = "use a runner built with an -xnnlog preset, see docs/how-to/source_builds.md"
         raise InputError(f"{path} has no lines of XNNPACK's log", fix)
     return trace
 

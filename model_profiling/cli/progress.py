@@ -24,7 +24,7 @@ DRIVEN = "SME2PROF_PROGRESS"
 stdin open. When stdin ends, the driver is gone, and the work ends as on Ctrl-C."""
 
 
-class LiveLine:
+class LiveLine(Progress):
     """A spinner with the current stage, its progress, the time it has taken and the time left."""
 
     def __init__(self) -> None:
@@ -62,7 +62,7 @@ class LiveLine:
         return Text(text if len(text) <= room else text[: room - 3] + "...")
 
 
-class JsonLines:
+class JsonLines(Progress):
     """A JSON object per step: `{"stage": "measuring", "done": 3, "total": 12, "text": ""}`."""
 
     def __init__(self) -> None:

@@ -72,16 +72,13 @@ def asks_to_repeat(config: ProfileConfig) -> bool:
 
 def _may_join(group: list[Experiment], experiment: Experiment, features: Collection[str]) -> bool:
     first = group[0]
+    settings = ("runner_path", "mode", "cpu_affinity", "extra_args")
     return (
         experiment.runner is None
-        and _setting(first) == _setting(experiment)
+        and all(getattr(first, name) == getattr(experiment, name) for name in settings)
         and _effect(first, features) == _effect(experiment, features)
         and all(member.switched_off != experiment.switched_off for member in group)
     )
-
-
-def _setting(experiment: Experiment) -> tuple[object, ...]:
-    return experiment.runner_path, experiment.mode, experiment.cpu_affinity, experiment.extra_args
 
 
 def _effect(experiment: Experiment, features: Collection[str]) -> set[str]:

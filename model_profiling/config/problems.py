@@ -14,7 +14,6 @@ from pydantic.fields import FieldInfo
 from pydantic_core import ErrorDetails
 
 from model_profiling.compat.earlier_config import json_cure
-from model_profiling.config.settings import SYNONYMS, Experiment
 from model_profiling.config.values import shown
 from model_profiling.core.errors import InputError
 from model_profiling.core.files import is_stream
@@ -34,7 +33,6 @@ _WORDS = {
     r"a valid dictionary( or instance of \w+)?": "an object",
 }
 """Pydantic's words for what JSON calls otherwise."""
-_SWEEP_KEYS = frozenset({"models", "dtypes", "backends", "rungs", "targets", "exclude"})
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,7 +82,11 @@ def _problem(details: ErrorDetails, whole: type[BaseModel]) -> Problem:
     if kind == "kit":  # worded by `config/values.py`
         return Problem(where, context["problem"], context["fix"])
     if kind == "extra_forbidden":
-        return Problem(where, "is not a known key", _nearest_key(str(location[-1]), fields, whole))
+        return Problem(
+            where,
+            "is not a known key",
+            did_you_mean(str(location[-1]), fields) or f"remove it; known here: {', '.join(fields)}",
+        )
     example = json.dumps(field.examples[0]) if field and field.examples else ""
     if kind == "missing":
         return Problem(where, "is missing", f'add "{location[-1]}": {example or "..."}')
@@ -96,17 +98,6 @@ def _problem(details: ErrorDetails, whole: type[BaseModel]) -> Problem:
     hint = did_you_mean(value, choices) if isinstance(value, str) else ""
     more = f"; {hint}" if hint else f", such as {example}" if example and not choices else ""
     return Problem(where, f"is {shown(value)}", f"{message}{more}")
-
-
-def _nearest_key(key: str, fields: Mapping[str, FieldInfo], whole: type[BaseModel]) -> str:
-    keys = [*fields, *(SYNONYMS if fields == Experiment.model_fields else ())]
-    if key in keys:
-        return f"it means the same as {SYNONYMS[key]}: keep {SYNONYMS[key]}, drop {key}"
-    for name, field in whole.model_fields.items():
-        model = _model_in(field.annotation)
-        if model and key in model.model_fields:
-            return f"it belongs in {name}"
-    return did_you_mean(key, keys) or f"remove it; known here: {', '.join(keys)}"
 
 
 def _fields_at(location: typing.Sequence[int | str], whole: type[BaseModel]) -> Mapping[str, FieldInfo]:
@@ -124,7 +115,7 @@ def _model_in(annotation: object) -> type[BaseModel] | None:
 
 
 def is_sweep(raw: Mapping[str, object]) -> bool:
-    return "experiments" not in raw and "model" not in raw and bool(_SWEEP_KEYS & set(raw))
+    return "models" in raw and "experiments" not in raw
 
 
 def read_object(path: Path, maker: str = "sme2prof config new") -> dict[str, object] | Problem:
@@ -139,7 +130,7 @@ def read_object(path: Path, maker: str = "sme2prof config new") -> dict[str, obj
         raise InputError(f"{path} is too large for a config", "name the right file")
     try:
         text = content.decode("utf-8-sig")
-        parsed: object = json.loads(text, object_pairs_hook=_once_each, parse_constant=_refuse_constant)
+        parsed: object = json.loads(text, object_pairs_hook=_once_each)
         if is_too_deep(text):
             raise RecursionError("it is nested too deeply")
     except json.JSONDecodeError as error:
@@ -158,7 +149,3 @@ def _once_each(entries: list[tuple[str, object]]) -> dict[str, object]:
     if repeated := next((key for key in keys if keys.count(key) > 1), None):
         raise ValueError(f"{repeated[:_LONGEST_KEY]} is given twice in one object")
     return dict(entries)
-
-
-def _refuse_constant(word: str) -> object:
-    raise ValueError(f"{word} is not a finite number")

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from pathlib import Path
 
@@ -20,7 +20,6 @@ from model_profiling.config.remarks import Diagnostic, warning_lines
 from model_profiling.config.series import Pair, Series, make_pair, natural_pairs, switch_in_name
 from model_profiling.config.settings import (
     BUILTIN,
-    MOST_SERIES,
     Experiment,
     ProfileConfig,
     Schedule,
@@ -56,20 +55,10 @@ def parse_config(
     except ValidationError as error:
         return None, problems_of(error, ProfileConfig)
     written._said_otherwise = tuple(Diagnostic(None, *remark) for remark in otherwise)
-    runners = _own_runners(written, folder.resolve())
-    written, problems = _with_traces(written, runners)
-    if problems := (*problems, *setting_problems(written)):
+    config = _resolved(written, folder.resolve(), builtin)
+    if problems := (*_setting_problems(written), *_pair_problems(config), *_same_runner_problems(config)):
         return None, problems
-    if builtin:  # the kit's own runner, switched as the replaced runners were built
-        own = [
-            each.model_copy(update={"runner_path": BUILTIN, "sme2": each.side})
-            for each in written.experiments
-        ]
-        written = written.model_copy(update={"experiments": tuple(own)})
-    config = _resolved(written, runners, folder.resolve())
-    if problems := tuple(same_binary_problems(config.experiments)):
-        return None, problems
-    return config, tuple(file_problems(config, written, folder.resolve())) if files else ()
+    return config, tuple(_file_problems(config, written, folder.resolve())) if files else ()
 
 
 def checked_config(raw: Mapping[str, object], *, folder: Path) -> ProfileConfig:
@@ -112,23 +101,15 @@ def pairs(config: ProfileConfig) -> tuple[Pair, ...]:
 
 def config_warnings(config: ProfileConfig) -> tuple[str, ...]:
     """What is allowed but probably not intended, one line per kind."""
-    return tuple(line.text for line in warning_lines(_unwise(config)))
-
-
-def _unwise(config: ProfileConfig) -> Iterator[Diagnostic]:
-    yield from config.said_otherwise
-    exported = re.search(r"\b(out_[^/]{1,255})/artifacts/", config.model.as_posix())
-    written = re.search(r"\b(out_[^/]{1,255})/runs\b", config.output_root.as_posix())
-    if exported and written and exported[1] != written[1]:
-        seen = f"the model is in {exported[1]}, but its results go to {written[1]}, another model's folder"
-        yield Diagnostic(None, "output_root", seen, "correct output_root")
-    timing = [experiment for experiment in config.experiments if experiment.mode == "timing"]
+    remarks = [*config.said_otherwise]
+    timing = any(experiment.mode == "timing" for experiment in config.experiments)
     if timing and (rounds := config.schedule.most_rounds) < 6:
         seen = f"schedule.rounds is {rounds}: fewer than 6 can only show large differences"
-        yield Diagnostic(None, "rounds", seen)
+        remarks.append(Diagnostic(None, "rounds", seen))
     if timing and not pairs(config):
         seen = "nothing will be compared: no experiment with SME2 off has a counterpart with SME2 on"
-        yield Diagnostic(None, "no_pair", seen)
+        remarks.append(Diagnostic(None, "no_pair", seen))
+    return tuple(line.text for line in warning_lines(remarks))
 
 
 def _load(
@@ -144,16 +125,6 @@ def _load(
 
 RECORD = "runner_build.json"
 """Beside every runner that `build_runners.sh` made: how it was built, or that it is the kit's own."""
-_OwnRunner = tuple[Path, JsonObject]
-"""Where a runner of the user's own was found, and the record of its build."""
-
-
-def _own_runners(config: ProfileConfig, folder: Path) -> list[_OwnRunner | None]:
-    """The runner of each experiment; None is the kit's."""
-    paths = [experiment.runner and _runner(experiment.runner, folder) for experiment in config.experiments]
-    if not any(paths):
-        return [None] * len(paths)
-    return [(path, build_record(path)) if path else None for path in paths]
 
 
 def build_record(program: Path) -> JsonObject:
@@ -176,50 +147,28 @@ def _why_traced(runner: Path, built: JsonObject) -> str:
     return "its path" if any(map(_WORD.search, runner.parts[-2:])) else ""
 
 
-def _with_traces(
-    config: ProfileConfig, runners: Sequence[_OwnRunner | None]
-) -> tuple[ProfileConfig, tuple[Problem, ...]]:
-    """Return `config` with mode xnntrace for each runner that writes XNNPACK's log, with remarks; an
-    experiment that writes mode "timing" is a problem. Pairs that lose a side are dropped."""
-    experiments, problems, remarks = list(config.experiments), [], []
-    for place, (experiment, own) in enumerate(zip(config.experiments, runners, strict=True)):
-        why = _why_traced(*own) if own else ""
-        if not why or experiment.mode != "timing":
-            continue
-        what = f"{experiment.runner_path} writes XNNPACK's log ({why}), so its times are not latencies"
-        cure = "name a runner built without that log"
-        if "mode" in experiment.model_fields_set:
-            fix = f"leave mode out, or {cure}"
-            problems.append(Problem(f"experiments[{place}].mode", f'is "timing", but {what}', fix))
-        experiments[place] = experiment.model_copy(update={"mode": "xnntrace"})
-        seen = f"{what}: read as mode xnntrace, which shows kernels and is not compared"
-        remarks.append(Diagnostic(Series(experiment.name), "trace_runner", seen, f"for latencies, {cure}"))
-    if not remarks:
-        return config, ()
-    traced = {remark.series.experiment for remark in remarks if remark.series}
-    left = tuple(
-        pair
-        for pair in config.analysis.compare_pairs
-        if not {pair.baseline.experiment, pair.candidate.experiment} & traced
-    )
-    analysis = config.analysis.model_copy(update={"compare_pairs": left})
-    changed = config.model_copy(update={"experiments": tuple(experiments), "analysis": analysis})
-    changed._said_otherwise = (*config.said_otherwise, *remarks)
-    return changed, tuple(problems)
-
-
-def _resolved(config: ProfileConfig, runners: Sequence[_OwnRunner | None], folder: Path) -> ProfileConfig:
-    """`config` with absolute paths and the switch of every experiment."""
-    experiments = []
-    for experiment, own in zip(config.experiments, runners, strict=True):
+def _resolved(config: ProfileConfig, folder: Path, builtin: bool) -> ProfileConfig:
+    """`config` with absolute paths, and the switch, mode and runner of every experiment."""
+    experiments, remarks = [], list(config.said_otherwise)
+    for experiment in config.experiments:
         update: dict[str, str] = {"sme2": experiment.side}
-        if experiment.runner is not None and own is not None:
+        if experiment.runner is not None:
+            path = _runner(experiment.runner, folder)
+            built = build_record(path)
             # A program that `build_runners.sh` put over the kit's runner is that runner.
-            path, built = own
-            update["runner_path"] = BUILTIN if built.get("runner") == BUILTIN else str(path)
+            own = builtin or built.get("runner") == BUILTIN
+            update["runner_path"] = BUILTIN if own else str(path)
+            if experiment.mode == "timing" and (why := _why_traced(path, built)):
+                update["mode"] = "xnntrace"
+                seen = (
+                    f"{experiment.runner_path} writes XNNPACK's log ({why}), so its times are not latencies"
+                )
+                seen += ": read as mode xnntrace, which shows kernels and is not compared"
+                cure = "for latencies, name a runner built without that log"
+                remarks.append(Diagnostic(Series(experiment.name), "trace_runner", seen, cure))
         experiments.append(experiment.model_copy(update=update))
     files = tuple(found_path(file, folder) for file in config.inputs.files)
-    return config.model_copy(
+    resolved = config.model_copy(
         update={
             "model": found_path(config.model, folder),
             "output_root": _absolute(_start_of_outputs(config, folder) / config.output_root),
@@ -227,6 +176,8 @@ def _resolved(config: ProfileConfig, runners: Sequence[_OwnRunner | None], folde
             "inputs": config.inputs.model_copy(update={"files": files}),
         }
     )
+    resolved._said_otherwise = tuple(remarks)
+    return resolved
 
 
 def _start_of_outputs(config: ProfileConfig, folder: Path) -> Path:
@@ -267,11 +218,8 @@ def _absolute(path: Path) -> Path:
 
 # Settings against each other and against the files they name.
 
-MOST_PROCESSES = 200_000
-"""In all rounds together; days of measuring."""
 
-
-def setting_problems(config: ProfileConfig) -> Iterator[Problem]:
+def _setting_problems(config: ProfileConfig) -> Iterator[Problem]:
     """Settings that contradict each other, in the order of the file."""
     seen: dict[str, int] = {}
     for place, experiment in enumerate(config.experiments):
@@ -284,25 +232,12 @@ def setting_problems(config: ProfileConfig) -> Iterator[Problem]:
         yield from _switch_problems(experiment, where)
     yield from _target_problems(config.target)
     yield from schedule_problems(config.schedule)
-    yield from _count_problems(config)
-    yield from _pair_problems(config)
 
 
 def schedule_problems(schedule: Schedule) -> Iterator[Problem]:
     if schedule.precision is not None and schedule.min_rounds > schedule.most_rounds:
         what = f"is {schedule.min_rounds}, more than the {plural(schedule.most_rounds, 'round')}"
         yield Problem("schedule.min_rounds", what, "raise rounds or lower min_rounds")
-
-
-def _count_problems(config: ProfileConfig) -> Iterator[Problem]:
-    """Refuse more than can be measured: every series, and every process of every round, is held in memory."""
-    rounds, series = config.schedule.most_rounds, sum(len(each.threads) for each in config.experiments)
-    if series > MOST_SERIES:
-        fix = f"use at most {MOST_SERIES}, or several configs"
-        yield Problem("experiments", f"come to {series} with their thread counts", fix)
-    elif series * rounds > MOST_PROCESSES:
-        fix = f"use {MOST_PROCESSES // series} or less; `precision` ends a run when enough is known"
-        yield Problem("schedule.rounds", f"is {rounds}, which is {series * rounds} processes", fix)
 
 
 def _switch_problems(experiment: Experiment, where: str) -> Iterator[Problem]:
@@ -319,13 +254,12 @@ def _switch_problems(experiment: Experiment, where: str) -> Iterator[Problem]:
         yield Problem(f"{where}.disable", "only the kit's own runner can switch features off", fix)
 
 
-def same_binary_problems(experiments: tuple[Experiment, ...]) -> Iterator[Problem]:
-    """On and off with one stock runner would measure the same code twice. Needs resolved experiments: the
-    side may come from a name alone, and two paths may lead to one file."""
-    binaries = [experiment.runner and experiment.runner.resolve() for experiment in experiments]
-    on = {binary for experiment, binary in zip(experiments, binaries, strict=True) if experiment.side == "on"}
-    for place, (experiment, binary) in enumerate(zip(experiments, binaries, strict=True)):
-        if experiment.side == "off" and binary is not None and binary in on:
+def _same_runner_problems(config: ProfileConfig) -> Iterator[Problem]:
+    """On and off with one stock runner would measure the same code twice; two paths may lead to one file."""
+    runners = [experiment.runner and experiment.runner.resolve() for experiment in config.experiments]
+    sides = list(zip(runners, (experiment.side for experiment in config.experiments), strict=True))
+    for place, (runner, side) in enumerate(sides):
+        if side == "off" and runner is not None and (runner, "on") in sides:
             what = "is off, but an experiment with SME2 on uses the same runner, which has no switch"
             fix = 'set runner_path to "builtin", or to a runner built without SME2'
             yield Problem(f"experiments[{place}].sme2", what, fix)
@@ -333,7 +267,6 @@ def same_binary_problems(experiments: tuple[Experiment, ...]) -> Iterator[Proble
 
 def _pair_problems(config: ProfileConfig) -> Iterator[Problem]:
     by_name = {experiment.name: experiment for experiment in config.experiments}
-    labels: set[str] = set()
     for place, pair in enumerate(config.analysis.compare_pairs):
         where = f"analysis.compare_pairs[{place}]"
         problems = [
@@ -343,10 +276,6 @@ def _pair_problems(config: ProfileConfig) -> Iterator[Problem]:
         yield from problems
         if not problems and pair.baseline == pair.candidate:
             yield Problem(where, "compares an experiment with itself", "name two different ones")
-        if pair.label is not None and pair.label in labels:
-            again = f"is {pair.label!r}, which another pair has, too"
-            yield Problem(f"{where}.label", again, "give every pair its own label")
-        labels.add(pair.label or "")
 
 
 def _side_problems(side: Side, by_name: Mapping[str, Experiment], where: str) -> Iterator[Problem]:
@@ -358,7 +287,7 @@ def _side_problems(side: Side, by_name: Mapping[str, Experiment], where: str) ->
     choices = f"choose from {', '.join(map(str, experiment.threads))}"
     if experiment.mode != "timing":
         what = f"is {side.experiment!r}, whose mode is {experiment.mode}: it measures no latency"
-        yield Problem(f"{where}.experiment", what, "name a timing experiment")
+        yield Problem(f"{where}.experiment", what, "name a timing experiment, or remove the pair")
     elif side.threads is None and len(experiment.threads) > 1:
         yield Problem(f"{where}.threads", f"is missing; {side.experiment} has several", choices)
     elif side.threads is not None and side.threads not in experiment.threads:
@@ -366,29 +295,28 @@ def _side_problems(side: Side, by_name: Mapping[str, Experiment], where: str) ->
         yield Problem(f"{where}.threads", what, choices)
 
 
+_TARGETS_OF = {
+    "device": ("android",),
+    "remote": ("android",),
+    "host": ("ssh",),
+    "device_path": ("android", "ssh"),
+    "power_mode": ("android",),
+}
+
+
 def _target_problems(target: TargetSettings) -> Iterator[Problem]:
-    # If no device or host is named, auto is this machine.
-    kind = target.choice.kind
-    wanted = {
-        "device": ("android",),
-        "remote": ("android",),
-        "host": ("ssh",),
-        "device_path": ("android", "ssh"),
-    }
-    for field, kinds in wanted.items():
-        if getattr(target, field) is not None and kind not in kinds:
+    kind = target.choice.kind  # auto, if no device or host is named: then it is this machine
+    for field, kinds in _TARGETS_OF.items():
+        if getattr(target, field) not in (None, "leave") and kind not in kinds:
             fix = f'set target.name to "{kinds[0]}" or drop {field}'
-            yield Problem(f"target.{field}", f"has no meaning for target {target.name}", fix)
-    if target.power_mode != "leave" and kind != "android":
-        fix = 'set target.name to "android" or power_mode to "leave"'
-        yield Problem("target.power_mode", f"cannot be set on target {target.name}", fix)
+            yield Problem(f"target.{field}", f"has no meaning for target {kind}", fix)
     if target.device and target.remote:
         yield Problem("target.remote", "names a second device beside target.device", "keep one of the two")
     if kind == "ssh" and not target.host:
         yield Problem("target.host", "is missing", "name the machine to reach with ssh")
 
 
-def file_problems(config: ProfileConfig, written: ProfileConfig, folder: Path) -> Iterator[Problem]:
+def _file_problems(config: ProfileConfig, written: ProfileConfig, folder: Path) -> Iterator[Problem]:
     """Files that are missing; `written` holds the paths as the user wrote them."""
     yield from _missing("model", written.model, config.model, folder)
     experiments = zip(config.experiments, written.experiments, strict=True)
@@ -396,9 +324,8 @@ def file_problems(config: ProfileConfig, written: ProfileConfig, folder: Path) -
         if experiment.runner is None or as_written.runner is None:
             continue
         where = f"experiments[{place}].runner_path"
-        missing = list(_missing(where, as_written.runner, experiment.runner, folder))
-        yield from missing
-        if not missing and not os.access(experiment.runner, os.X_OK):
+        yield from _missing(where, as_written.runner, experiment.runner, folder)
+        if experiment.runner.is_file() and not os.access(experiment.runner, os.X_OK):
             yield Problem(where, f"{experiment.runner} is not executable", f"chmod +x {experiment.runner}")
     inputs = zip(config.inputs.files, written.inputs.files, strict=True)
     for place, (file, file_as_written) in enumerate(inputs):
@@ -420,12 +347,8 @@ _CURES = {
 
 
 def _missing(where: str, written: Path, path: Path, folder: Path) -> Iterator[Problem]:
-    cure = next(cure for key, cure in _CURES.items() if key in where)
-    if not path.exists():
-        places = f"not in {folder}" if folder == Path.cwd() else f"neither in {folder} nor in {Path.cwd()}"
-        absent = f"{path} does not exist" if written.is_absolute() else f"{written} is {places}"
-        yield Problem(where, absent, cure)
-    elif not path.is_file():
-        yield Problem(where, f"{path} is a folder", cure)
-    elif path.stat().st_size == 0:
-        yield Problem(where, f"{path} is empty", cure)
+    if path.is_file():
+        return
+    places = f"not in {folder}" if folder == Path.cwd() else f"neither in {folder} nor in {Path.cwd()}"
+    what = "a folder" if path.is_dir() else "missing" if written.is_absolute() else places
+    yield Problem(where, f"{written} is {what}", next(cure for key, cure in _CURES.items() if key in where))

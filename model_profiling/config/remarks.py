@@ -92,7 +92,15 @@ def warning_lines(remarks: Iterable[Diagnostic], known: Collection[Series] = ())
     kinds: dict[str, list[Diagnostic]] = {}
     for remark in dict.fromkeys(remarks):
         kinds.setdefault(remark.code, []).append(remark)
-    lines = [_line(of_kind, known) for of_kind in kinds.values()]
+    lines = [
+        WarningLine(
+            kind,
+            alike[0].weight,
+            tuple(dict.fromkeys(remark.series for remark in alike if remark.series)),
+            _text(alike, known),
+        )
+        for kind, alike in kinds.items()
+    ]
     return tuple(sorted(lines, key=lambda line: (line.weight, _ORDER.get(line.kind, len(_ORDER)))))
 
 
@@ -108,28 +116,13 @@ def name_series(series: Collection[Series], known: Collection[Series] = ()) -> s
     alike: dict[tuple[int, ...], list[str]] = {}
     for experiment, counts in threads.items():
         alike.setdefault(tuple(sorted(counts)), []).append(experiment)
-    parts = (
-        ((_some(names) if experiments else ""), (_with_threads(counts) if counted else ""))
-        for counts, names in alike.items()
-    )
-    return "; ".join(", ".join(filter(None, part)) for part in parts)
-
-
-def _some(names: Sequence[str]) -> str:
-    left = len(names) - _NAMED
-    return listing(names) if left <= 1 else listing((*names[:_NAMED], f"{left} more"))
-
-
-def _with_threads(counts: Sequence[int]) -> str:
-    if not counts:
-        return ""
-    return f"{listing(map(str, counts))} thread{'' if tuple(counts) == (1,) else 's'}"
-
-
-def _line(remarks: Sequence[Diagnostic], known: Collection[Series]) -> WarningLine:
-    first = remarks[0]
-    series = tuple(dict.fromkeys(remark.series for remark in remarks if remark.series))
-    return WarningLine(first.code, first.weight, series, _text(remarks, known))
+    parts = []
+    for shared, names in alike.items():
+        if len(names) > _NAMED + 1:
+            names[_NAMED:] = [f"{len(names) - _NAMED} more"]
+        which = f"{listing(map(str, shared))} {'thread' if shared == (1,) else 'threads'}" if shared else ""
+        parts.append(", ".join(filter(None, (listing(names) * experiments, which * counted))))
+    return "; ".join(parts)
 
 
 def _text(remarks: Sequence[Diagnostic], known: Collection[Series]) -> str:

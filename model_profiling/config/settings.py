@@ -11,7 +11,6 @@ from pydantic import (
     AfterValidator,
     AliasChoices,
     BaseModel,
-    BeforeValidator,
     ConfigDict,
     Field,
     FiniteFloat,
@@ -49,8 +48,8 @@ from model_profiling.runner.features import closure
 from model_profiling.runner.machine import PowerMode, TargetChoice, TargetKind
 
 BUILTIN = "builtin"
-MOST_SERIES = 2000
-"""Limit of experiments times thread counts: far more than anyone reads in a report."""
+MOST_EXPERIMENTS = 2000
+"""Far more than anyone reads in a report."""
 
 Mode = Literal["timing", "xnntrace"]
 
@@ -93,8 +92,8 @@ class Experiment(Settings):
     disable: Features = Field(default=(), examples=[["i8mm"], ["sme2"]])
     """CPU features to switch off in the kit's own runner; what depends on one goes with it."""
     mode: Mode = "timing"
-    """"timing" measures latency; "xnntrace" gathers kernel evidence and measures none. Left out, a runner
-    that writes XNNPACK's log is traced, any other is timed."""
+    """"timing" measures latency; "xnntrace" gathers kernel evidence and measures none. A runner that
+    writes XNNPACK's log is never timed."""
     runs: Counted = Field(default=10, validation_alias=AliasChoices("runs", "num_runs"), examples=[10])
     """Timed inferences in each process (older name: num_runs). In lockstep: how many turns each program has
     while the event tracer is on; without it, turns follow from the program's speed and the budget."""
@@ -284,9 +283,7 @@ class ComparePair(Settings):
     """What is compared against, usually SME2 off."""
     candidate: Side
     """What is judged, usually SME2 on."""
-    label: Annotated[Text | None, BeforeValidator(lambda label: label or None)] = Field(
-        default=None, min_length=1, max_length=120, examples=["SME2, one thread"]
-    )
+    label: Text | None = Field(default=None, max_length=120, examples=["SME2, one thread"])
     """Its title in reports."""
 
 
@@ -295,7 +292,7 @@ class AnalysisSettings(Settings):
 
     compare_pairs: tuple[ComparePair, ...] = Field(
         default=(),
-        max_length=MOST_SERIES,
+        max_length=MOST_EXPERIMENTS,
         description="Which pairs to compare; left out or empty, every SME2-off experiment with the SME2-on "
         "experiment it belongs to.",
     )
@@ -316,7 +313,7 @@ class ProfileConfig(Settings):
     """The exported program (.pte)."""
     output_root: ConfigPath = Field(examples=["out_toy_cnn/runs/mac"])
     """The run directory. Relative paths start where the model was found."""
-    experiments: tuple[Experiment, ...] = Field(min_length=1, max_length=MOST_SERIES)
+    experiments: tuple[Experiment, ...] = Field(min_length=1, max_length=MOST_EXPERIMENTS)
     """The ways to run the model."""
     target: TargetSettings = Field(default_factory=TargetSettings)
     """The machine or device to run on."""
@@ -331,13 +328,9 @@ class ProfileConfig(Settings):
     notes: Text = Field(default="", max_length=100_000)
     """Free text, kept with the results."""
     _said_otherwise: tuple[Diagnostic, ...] = PrivateAttr(default=())
-    _named: tuple[tuple[Experiment, ...], dict[str, Experiment]] | None = PrivateAttr(default=None)
-    """Experiments by name, with the tuple they were taken from: a copy of the config may hold others."""
 
     def experiment(self, name: str) -> Experiment:
-        if self._named is None or self._named[0] is not self.experiments:
-            self._named = self.experiments, {each.name: each for each in reversed(self.experiments)}
-        return self._named[1][name]
+        return next(experiment for experiment in self.experiments if experiment.name == name)
 
     @property
     def said_otherwise(self) -> tuple[Diagnostic, ...]:

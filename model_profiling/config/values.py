@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 from pathlib import Path
 from typing import Annotated, Literal, TypeVar, get_args
@@ -16,6 +17,7 @@ from model_profiling.runner.machine import ClusterName
 MOST = 1_000_000
 MOST_ENTRIES = 256
 LONGEST_PATH = 4096
+_LONGEST_NAME = 255
 _MOST_CPUS = 1024
 
 
@@ -25,30 +27,18 @@ def refuse(problem: str, fix: str) -> PydanticCustomError:
     return PydanticCustomError("kit", "{problem}", {"problem": printable(problem), "fix": printable(fix)})
 
 
-_LONGEST_NAME = 255
-"""What file systems allow for one folder or file."""
-
-
 def _as_path(value: object) -> object:
-    if isinstance(value, Path):
-        return value
     if not isinstance(value, str):
-        raise refuse(f"is {shown(value)}, not a path", 'write a path in quotes, such as "folder/file"')
-    if not value.strip():
-        raise refuse("is empty", "write a path")
-    if len(value) > LONGEST_PATH:
-        raise refuse("is too long", f"use at most {LONGEST_PATH} characters")
-    try:
-        return Path(usable(value)).expanduser()
-    except RuntimeError as problem:
-        raise refuse("begins with the home of an unknown user", "write the path out") from problem
+        return value
+    # Not `Path.expanduser`, which fails for unknown users.
+    return Path(os.path.expanduser(usable(value)))  # noqa: PTH111
 
 
 def usable(path: str) -> str:
-    if "\0" in path:
-        raise refuse("contains a NUL character", "write a path")
-    if max(map(len, Path(path).parts), default=0) > _LONGEST_NAME:
-        raise refuse("contains a name that is too long", f"use at most {_LONGEST_NAME} characters for each")
+    longest = max(map(len, path.split("/")))
+    if not path.strip() or "\0" in path or len(path) > LONGEST_PATH or longest > _LONGEST_NAME:
+        limits = f"at most {LONGEST_PATH} characters, {_LONGEST_NAME} in each name"
+        raise refuse(f"is {shown(path)}, which is empty or not a path", f"write a path of {limits}")
     return path
 
 
@@ -76,36 +66,19 @@ def each_once(entries: _Entries) -> _Entries:
     return entries
 
 
-# Flags that the kit itself passes to the runner, or that the earlier kit's script took, by the setting for
-# them: a second value would silently win or lose.
-_FLAGS_OF_SETTINGS = {
-    "model": "model model_path",
-    "method": "method method_name",
-    "inputs.files": "input inputs",
-    "inputs.sizes": "sizes",
-    "inputs.values": "values",
-    "inputs.fill": "fill",
-    "inputs.seed": "seed",
-    "threads": "threads cpu_threads",
-    "warmup": "warmup",
-    "runs": "executions num_executions timing-runs",
-    "disable": "disable",
-    "schedule.timeout_s": "time-limit",
-    "mode": "count-kernels mode",
-    "runner_path": "quiet-runner verbose-runner",
-    "name": "exp",
-    "output_root": "outdir",
-    "": "boundaries etdump etdump_path features-only library memory-rate output-prefix output_file result "
-    "state",
-}
-_OWN_FLAGS = {flag: setting for setting, flags in _FLAGS_OF_SETTINGS.items() for flag in flags.split()}
+# Flags that the kit itself passes to the runner, or that the earlier kit's script took: a second value would
+# silently win or lose.
+_OWN_FLAGS = (
+    "boundaries count-kernels cpu_threads disable etdump etdump_path executions exp features-only fill input "
+    "inputs library memory-rate method method_name mode model model_path num_executions outdir output-prefix "
+    "output_file quiet-runner result seed sizes state threads time-limit timing-runs values verbose-runner "
+    "warmup"
+)
 
 
 def own_argument(word: str) -> str:
-    flag = word.partition("=")[0].lstrip("-")
-    if word.startswith("-") and flag in _OWN_FLAGS:
-        fix = f"use the setting {_OWN_FLAGS[flag]} instead" if _OWN_FLAGS[flag] else "drop it"
-        raise refuse(f"sets {word!r}, which the kit sets itself", fix)
+    if word.startswith("-") and word.partition("=")[0].lstrip("-") in _OWN_FLAGS.split():
+        raise refuse(f"sets {word!r}, which the kit sets itself", "drop it, and use the setting for it")
     return word
 
 
@@ -124,33 +97,31 @@ def as_list(value: object) -> object:
 
 def _as_cpus(value: object) -> object:
     """CPU numbers from a list, a number, ranges such as 4-7 or a mask such as 0xf0; clusters stay names."""
-    if isinstance(value, str):
-        if set(value.split(",")) <= set(get_args(ClusterName)):
-            return value.split(",")
-        if re.fullmatch(r"0[xX][0-9a-fA-F]{1,64}", value):
-            mask = int(value, 16)
-            return [cpu for cpu in range(mask.bit_length()) if mask >> cpu & 1]
-        if not re.fullmatch(r"\d{1,4}(-\d{1,4})?(,\d{1,4}(-\d{1,4})?)*", value):
-            fix = 'write a list like [4, 5], "4-7", "0xf0", or a cluster: "little", "big", "prime"'
-            raise refuse(f"is {shown(value)}, not CPU numbers", fix)
-        cpus: list[int] = []
-        for part in value.split(","):
-            first, _, last = part.partition("-")
-            if int(last or first) < int(first):
-                raise refuse(f"has the range {part!r} backwards", 'write the smaller number first: "4-7"')
-            cpus.extend(range(int(first), int(last or first) + 1))
-            if len(cpus) > _MOST_CPUS:
-                raise refuse(f"names more than {_MOST_CPUS} CPUs", "name each CPU once")
-        return cpus
-    return as_list(value)
+    if not isinstance(value, str):
+        return as_list(value)
+    if set(value.split(",")) <= set(get_args(ClusterName)):
+        return value.split(",")
+    if re.fullmatch(r"0[xX][0-9a-fA-F]{1,64}", value):
+        mask = int(value, 16)
+        return [cpu for cpu in range(mask.bit_length()) if mask >> cpu & 1]
+    cpus: list[int] = []
+    for part in value.split(","):
+        ends = re.fullmatch(r"(\d{1,3})(?:-(\d{1,3}))?", part)
+        several = range(int(ends[1]), int(ends[2] or ends[1]) + 1) if ends else ()
+        if not several or len(cpus) > _MOST_CPUS:
+            raise refuse(f"is {shown(value)}, not CPU numbers", _CPUS_FIX)
+        cpus.extend(several)
+    return cpus
 
 
 def _as_cpu(value: object) -> object:
     number = isinstance(value, int) and not isinstance(value, bool) and 0 <= value < _MOST_CPUS
     if number or (isinstance(value, str) and value in get_args(ClusterName)):
         return value
-    raise refuse(f"is {shown(value)}", 'write 0 or more, or a cluster: "little", "big", "prime"')
+    raise refuse(f"is {shown(value)}", _CPUS_FIX)
 
+
+_CPUS_FIX = 'write a list like [4, 5], "4-7", "0xf0", or a cluster: "little", "big", "prime"'
 
 ConfigPath = Annotated[Path, BeforeValidator(_as_path), WithJsonSchema({"type": "string", "minLength": 1})]
 Text = Annotated[str, Field(strict=True)]

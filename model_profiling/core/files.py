@@ -32,8 +32,6 @@ StrPath: TypeAlias = str | os.PathLike[str]
 STDOUT = Path("/dev/stdout")
 """What a user writes as `-`."""
 _STREAMS = (Path("/dev"), Path("/dev/fd"), Path("/proc/self/fd"))
-
-
 _LONGEST_NAME, _LONGEST_PATH = 255, 4095
 
 
@@ -258,10 +256,7 @@ class LockFile:
     def held(self) -> Iterator[None]:
         """Hold the lock during the block, or raise an error that names the holder."""
         try:
-            make_folder(self.path.parent)
-        except InputError as problem:
-            raise InputError(problem.problem, self.elsewhere or problem.fix) from problem
-        try:
+            self.path.parent.mkdir(parents=True, exist_ok=True)
             handle = open_in_place(self.path)
         except OSError as problem:
             raise self._refused(problem) from problem
@@ -305,10 +300,8 @@ class LockFile:
             time.sleep(0.02)
 
     def _refused(self, problem: OSError) -> InputError:
-        reason = system_reason(problem)
-        return InputError(
-            f"cannot lock {self.path}: {reason}", self.elsewhere or "choose a folder you may write to"
-        )
+        fix = self.elsewhere or "choose a folder you may write to"
+        return InputError(f"cannot lock {self.path}: {system_reason(problem)}", fix)
 
 
 def _holder(handle: int) -> str:

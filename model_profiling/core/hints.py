@@ -69,12 +69,6 @@ def build_runners() -> str:
     return shlex.join([sys.executable, "-m", "model_profiling.compat.source_build"])
 
 
-def document(name: str) -> str:
-    """A page of `docs/`: its path in a clone."""
-    there = (_CLONE / "docs" / name).is_file()
-    return f"docs/{name}" if there else f"docs/{name} in a clone of the kit"
-
-
 def sme2prof(*words: str) -> str:
     """A command that runs this kit's `sme2prof`, by the shortest name that finds it. Another environment's
     may be first on the PATH. It is ours if it lies beside this Python, or is the program that was started

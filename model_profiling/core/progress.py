@@ -8,7 +8,6 @@ import shutil
 import sys
 import time
 from collections.abc import Iterator
-from typing import Protocol
 
 from model_profiling.core.formatting import duration, in_short, no_command, printable
 from model_profiling.core.stdio import say_aside
@@ -17,7 +16,7 @@ _SECONDS_BETWEEN_LINES = 10.0
 _ERASE = "\r\033[K"
 
 
-class Progress(Protocol):
+class Progress:
     """Receives the name of each stage and, if the amount of work is known, how much is done."""
 
     def stage(self, text: str) -> None:
@@ -35,17 +34,11 @@ def counted(began: float, done: int, total: int, text: str = "", left_s: float |
     return f"{done}/{total}{left}{f': {text}' if text else ''}"
 
 
-class Silent:
+class Silent(Progress):
     """Reports nothing; the default for library use."""
 
-    def stage(self, text: str) -> None:
-        """Nothing is shown."""
 
-    def advance(self, done: int, total: int, text: str = "", left_s: float | None = None) -> None:
-        """Nothing is shown."""
-
-
-class Lines:
+class Lines(Progress):
     """A line on stderr per stage, and its progress every few seconds. Several programs may share a terminal:
     there the count stays in the last line until anyone writes another."""
 

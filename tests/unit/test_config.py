@@ -44,7 +44,6 @@ def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     runner.write_text("#!/bin/sh\n")
     runner.chmod(0o755)
     (tmp_path / "plain.txt").write_text("text")
-    (tmp_path / "empty.pte").touch()
     (tmp_path / "folder.pte").mkdir()
     monkeypatch.chdir(tmp_path)
     return tmp_path
@@ -111,7 +110,6 @@ BAD: list[tuple[str, Raw, str, str]] = [
     ("typing error at the top", {"experimets": []}, "experimets", "'experiments'"),
     ("typing error inside", {"experiments.0.warmpu": 1}, "experiments[0].warmpu", "'warmup'"),
     ("runs at the top", {"runs": 5}, "runs", "experiments"),
-    ("rounds in experiment", {"experiments.0.rounds": 5}, "experiments[0].rounds", "schedule"),
     ("nothing like it", {"zzz": 5}, "zzz", "schema_version model"),
     ("typing error in a pair", {"analysis.compare_pairs.0.basline": "x"}, "compare_pairs[0].basline", "'baseline'"),
     ("typing error in a side", {"analysis.compare_pairs.0.baseline.thread": 1}, "baseline.thread", "'threads'"),
@@ -123,8 +121,8 @@ BAD: list[tuple[str, Raw, str, str]] = [
     ("runs huge", {"experiments.0.runs": 10**12}, "experiments[0].runs", "1000000"),
     ("num_runs text", {"experiments.0.runs": DROP, "experiments.0.num_runs": "x"},
      'experiments[0].num_runs "x"', "valid integer"),
-    ("runs twice", {"experiments.0.num_runs": 5}, "experiments[0] num_runs", "keep runs"),
-    ("threads twice", {"experiments.0.num_threads": 1}, "num_threads", "keep threads"),
+    ("runs twice", {"experiments.0.num_runs": 5}, "experiments[0] num_runs", "'runs'"),
+    ("threads twice", {"experiments.0.num_threads": 1}, "num_threads", "'threads'"),
     ("warmup negative", {"experiments.0.warmup": -1}, "experiments[0].warmup -1", "equal 0"),
     ("threads zero", {"experiments.0.threads": 0}, "experiments[0].threads[0] 0", "equal 1"),
     ("threads empty", {"experiments.0.threads": []}, "experiments[0].threads list", "at least 1"),
@@ -147,12 +145,10 @@ BAD: list[tuple[str, Raw, str, str]] = [
     ("name twice", {"experiments.2.name": "linux_sme2_on"}, "experiments[2].name", "own name"),
     ("name twice but for case", {"experiments.2.name": "LINUX_sme2_ON"}, "[2].name", "own name"),
     ("affinity words", {"experiments.0.cpu_affinity": "huge"}, "[0].cpu_affinity", '"prime"'),
-    ("affinity backwards", {"experiments.0.cpu_affinity": "7-4"}, "cpu_affinity", "smaller number"),
-    ("affinity negative", {"experiments.0.cpu_affinity": [-1]}, "cpu_affinity[0] -1", "0 more"),
+    ("affinity backwards", {"experiments.0.cpu_affinity": "7-4"}, "cpu_affinity 7-4", "4-7"),
+    ("affinity negative", {"experiments.0.cpu_affinity": [-1]}, "cpu_affinity[0] -1", "[4, 5]"),
     ("extra_args text", {"experiments.0.extra_args": "--a b"}, "[0].extra_args", "list"),
-    ("extra_args our flag", {"experiments.0.extra_args": ["--threads=2"]}, "extra_args", "threads"),
-    ("extra_args old flag", {"experiments.0.extra_args": ["-num_executions", "3"]}, "extra_args", "runs"),
-    ("extra_args kit's", {"experiments.0.extra_args": ["--etdump", "x"]}, "extra_args", "drop"),
+    ("extra_args our flag", {"experiments.0.extra_args": ["--threads=2"]}, "extra_args[0] --threads=2", "setting"),
     ("runner missing", {"experiments.0.runner_path": "nope/executor_runner"}, "[0].runner_path", "build"),
     ("runner not executable", {"experiments.0.runner_path": "plain.txt"}, "runner_path", "chmod +x"),
     ("runner a folder", {"experiments.0.runner_path": "folder.pte"}, "runner_path", "builtin"),
@@ -160,11 +156,9 @@ BAD: list[tuple[str, Raw, str, str]] = [
     ("one stock runner for both", {"experiments.0.runner_path": "executor_runner", "experiments.1.runner_path": "executor_runner"}, "experiments[1].sme2", "without SME2"),
     ("one stock runner, sides by name", {"analysis": DROP, "experiments.0": {"name": "x_sme2_on", "runner_path": "executor_runner"}, "experiments.1": {"name": "x_sme2_off", "runner_path": "./executor_runner"}}, "experiments[1].sme2", "without SME2"),
     ("quiet runner misspelt", {"experiments.0.quiet_runer": "x"}, "[0].quiet_runer", "runner_path"),
-    ("words of another script", {"experiments.0.extra_args": ["--verbose-runner", "x"]}, "[0].extra_args", "runner_path"),
     ("model missing", {"model": "gone.pte"}, "model gone.pte", "export"),
     ("model missing, absolute", {"model": "/no/gone.pte"}, "model /no/gone.pte", "export"),
     ("model not pte", {"model": "plain.txt"}, "model 'plain.txt'", ".pte"),
-    ("model empty file", {"model": "empty.pte"}, "empty.pte empty", "export"),
     ("model a folder", {"model": "folder.pte"}, "folder.pte folder", "export"),
     ("model number", {"model": 3}, "model 3", "path"),
     ("model blank", {"model": " "}, "model empty", "path"),
@@ -180,12 +174,9 @@ BAD: list[tuple[str, Raw, str, str]] = [
      "compare_pairs[0] itself", "different"),
     ("pair of a trace", {"analysis.compare_pairs.0.baseline": "trace"}, "baseline.experiment", "timing experiment"),
     ("pair without candidate", {"analysis.compare_pairs.0.candidate": DROP}, "compare_pairs[0].candidate missing", "add"),
-    ("pair label twice", {"analysis.compare_pairs.1": {
-        "baseline": {"experiment": "linux_sme2_off", "threads": 2},
-        "candidate": {"experiment": "linux_sme2_on", "threads": 2}, "label": "one thread"}},
-     "compare_pairs[1].label", "own label"),
     ("rounds zero", {"schedule.rounds": 0}, "schedule.rounds 0", "equal 1"),
     ("precision in percent", {"schedule.precision": 2}, "schedule.precision 2", "less 1"),
+    ("precision no number", {"schedule.precision": float("nan")}, "schedule.precision nan", "finite"),
     ("precision zero", {"schedule.precision": 0}, "schedule.precision 0", "greater 0"),
     ("min above rounds", {"schedule": {"rounds": 6, "min_rounds": 9, "precision": 0.1}},
      "schedule.min_rounds 9", "raise rounds"),
@@ -197,8 +188,8 @@ BAD: list[tuple[str, Raw, str, str]] = [
     ("target is text", {"target": "host"}, 'target "host"', "object"),
     ("device on the host", {"target": {"name": "host", "device": "X"}}, "target.device", "drop device"),
     ("power mode on the host", {"target": {"name": "host", "power_mode": "boost"}},
-     "target.power_mode", '"leave"'),
-    ("power mode, no device", {"target": {"power_mode": "boost"}}, "target.power_mode", '"leave"'),
+     "target.power_mode", "drop power_mode"),
+    ("power mode, no device", {"target": {"power_mode": "boost"}}, "target.power_mode", "drop power_mode"),
     ("device path, no device", {"target": {"device_path": "/tmp/x"}}, "target.device_path", "android"),
     ("ssh, no host", {"target": {"name": "ssh"}}, "target.host missing", "machine"),
     ("host elsewhere", {"target": {"name": "host", "host": "b"}}, "target.host", 'target.name "ssh"'),
@@ -210,15 +201,12 @@ BAD: list[tuple[str, Raw, str, str]] = [
     ("fill word", {"inputs.fill": "zeros"}, "inputs.fill", "'random' 'ones'"),
     ("version of the future", {"schema_version": 2}, "schema_version 2", "1"),
     ("confidence in percent", {"analysis.confidence": 95}, "analysis.confidence 95", "0.999"),
-    ("CPUs without end", {"experiments.0.cpu_affinity": ",".join(["0-9999"] * 200)}, "cpu_affinity 1024", "once"),
+    ("CPUs without end", {"experiments.0.cpu_affinity": ",".join(["0-9999"] * 200)}, "cpu_affinity", "[4, 5]"),
     ("threads without end", {"experiments.0.threads": [1] * 20_000}, "threads", "at most 256"),
     ("experiments without end", {"experiments": [{"name": f"e{i}"} for i in range(2001)]}, "experiments", "at most 2000"),
-    ("series without end", {"experiments": [{"name": f"e{i}", "threads": [*range(1, 200)]} for i in range(11)]},
-     "experiments 2189", "several configs"),
-    ("rounds without end", {"schedule.rounds": 1_000_000}, "schedule.rounds 1000000", "less"),
     ("a long method", {"method": "m" * 1_000_000}, "method", "at most 200"),
     ("a long side", {"analysis.compare_pairs.0.baseline.experiment": "x" * 1_000_000}, "experiment", "at most 200"),
-    ("a long path", {"model": "m" * 5000 + ".pte"}, "model too long", "4096"),
+    ("a long path", {"model": "m" * 5000 + ".pte"}, "model not path", "4096"),
     ("a long key", {"k" * 1_000_000: 1}, "not known key", "schema_version model"),
     ("arguments without end", {"experiments.0.extra_args": ["x"] * 5000}, "extra_args", "at most 256"),
 ]  # fmt: skip
@@ -233,7 +221,6 @@ BAD_TEXT: list[tuple[str, str | bytes, str, str]] = [
     ("cut off", '{"model": "a"', "line 1 column 14", "bracket"),
     ("two objects", "{}{}", "line 1 column 3", "one object"),
     ("key twice", '{"model": "a", "model": "b"}', "model twice", "correct"),
-    ("not a number", '{"schedule": {"precision": NaN}}', "NaN finite", "correct"),
     ("UTF-16", '{"model": "a"}'.encode("utf-16"), "utf-8 byte 0xff", "UTF-8"),
     ("Latin-1", '{\n"notes": "é"}'.encode("latin-1"), "byte 0xe9 position 12", "UTF-8"),
     ("nested without end", "[" * 200_000, "recursion depth", "correct"),
@@ -334,16 +321,17 @@ def test_a_runner_that_logs_its_kernels_is_not_timed(place: Path, folder, record
     if recorded is not None:
         (runner.parent / "runner_build.json").write_text(json.dumps({"xnnlog": recorded}))
     own = {"name": "linux_sme2_on", "runner_path": f"{folder}/executor_runner", "threads": [1]}
-    config = load_config(written(place, changed({"experiments.0": own})))
+    as_timing = changed({"experiments.0": {**own, "mode": "timing"}, "analysis": DROP})
+    assert load_config(written(place, as_timing)).experiments[0].mode == mode
+    config = load_config(written(place, changed({"experiments.0": own, "analysis": DROP})))
     assert config.experiments[0].mode == mode
     said = "\n".join(config_warnings(config))
     assert (f"linux_sme2_on: {own['runner_path']} writes XNNPACK's log" in said) is (mode == "xnntrace")
     assert len(pairs(config)) == (mode == "timing")
-    explicit = written(place, changed({"experiments.0": {**own, "mode": "timing"}}))
-    if mode == "timing":
-        assert load_config(explicit).experiments[0].mode == mode
-    else:
-        complains(explicit, f"experiments[0].mode timing {runner.name} latencies", "mode without")
+    if mode == "xnntrace":
+        complains(
+            written(place, changed({"experiments.0": own})), "candidate.experiment xnntrace", "remove pair"
+        )
 
 
 def test_a_runner_is_also_looked_for_in_the_checkout(place: Path) -> None:
@@ -496,19 +484,6 @@ def test_a_shipped_config_that_names_trace_runners_traces(path: Path, place: Pat
         experiment["runner_path"] = str(sides[experiment["sme2"]] / "executor_runner")
     config = load_config(written(place, {**content, "model": "m.pte"}))
     assert {experiment.mode for experiment in config.experiments} == {"xnntrace"} and not pairs(config)
-
-
-def test_results_that_go_to_the_folder_of_another_model_are_warned_of(place: Path) -> None:
-    """An example copied for another model, where only `model` was changed."""
-    model = place / "out_toy_cnn/artifacts/toy_cnn_xnnpack_fp16.pte"
-    model.parent.mkdir(parents=True)
-    shutil.copy(place / "m.pte", model)
-    for root, warned in (("out_mobilenet_v3_small/runs/mac", True), ("out_toy_cnn/runs/mac", False)):
-        config = load_config(written(place, changed({"model": str(model), "output_root": root})))
-        said = [line for line in config_warnings(config) if "output_root" in line]
-        assert len(said) == warned
-        for line in said:
-            says(line, "out_toy_cnn", "out_mobilenet_v3_small")
 
 
 def test_the_names_the_contract_fixes_are_shipped() -> None:

@@ -12,7 +12,7 @@ from stand_ins import command, linked, mac_commands
 
 from model_profiling.core import process
 from model_profiling.core.checks import Check
-from model_profiling.core.hints import document, install_extra, reinstall
+from model_profiling.core.hints import install_extra, reinstall
 from model_profiling.core.hints import sme2prof as own_command
 from model_profiling.doctor import (
     Diagnosis,
@@ -339,14 +339,6 @@ def test_commands_of_fixes_start_this_kit_and_this_python(tmp_path, monkeypatch)
     assert "--force-reinstall" in again and " torch==" not in again
     monkeypatch.setattr("model_profiling.core.hints.DISTRIBUTION", "no-such-distribution")
     assert install_extra("executorch").endswith(f"--editable '{ROOT}[executorch]'")
-
-
-def test_a_page_that_a_fix_names_can_be_opened_with_and_without_a_clone(tmp_path, monkeypatch):
-    page = "how-to/source_builds.md"
-    assert (ROOT / document(page)).is_file()
-    monkeypatch.setattr("model_profiling.core.hints._CLONE", tmp_path)
-    monkeypatch.setattr("model_profiling.core.hints.DISTRIBUTION", "no-such-distribution")
-    assert document(page) == f"docs/{page} in a clone of the kit"
 
 
 def test_a_python_without_venv_is_told_from_none(tmp_path: Path) -> None:
