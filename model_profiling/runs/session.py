@@ -71,6 +71,7 @@ def measure_runs(
                     sample(run)
                 after = target.facts()
         except BaseException as reason:
+            _remark(runs, _notes(target) if runs else ())
             for run in runs:
                 with contextlib.suppress(InputError):  # on a full disk, what ended the run matters more
                     run.write("interrupted", type(reason).__name__, reason)
