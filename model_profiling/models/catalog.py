@@ -21,7 +21,14 @@ from model_profiling.core.files import as_path
 from model_profiling.core.formatting import did_you_mean
 from model_profiling.models.base import EagerModelBase
 from model_profiling.models.options import MARK, blaming, loading_fix
-from model_profiling.models.registry import ModelEntry, check_not_skipped, choose, discover, load_registered
+from model_profiling.models.registry import (
+    VARIABLE,
+    ModelEntry,
+    check_not_skipped,
+    choose,
+    discover,
+    load_registered,
+)
 from model_profiling.models.transformers_folder import CONFIG, TransformersModel, choose_folder
 from model_profiling.models.upstream import AdaptedModel, load_upstream, upstream_entries, upstream_table
 
@@ -177,7 +184,8 @@ def _unknown(spec: str) -> InputError:
         return InputError(f"ExecuTorch's model '{bare}' takes no options", f"write only {bare}")
     check_not_skipped(bare)
     if Path(bare).is_dir():
-        return InputError(f"the folder {bare} has no {CONFIG}", "give the folder of a transformers model")
+        fix = f"give the folder of a transformers model; for a model folder here, export {VARIABLE}=$PWD"
+        return InputError(f"the folder {bare} has no {CONFIG}", fix)
     hint = did_you_mean(bare, [*discover(), *upstream_table()])
     fix = "`sme2prof models` lists them; for your own, write file.py:factory"
     return InputError(f"there is no model '{bare}'", f"{hint} {fix}".strip())
