@@ -24,10 +24,10 @@ from model_profiling.models.options import MARK, blaming, loading_fix
 from model_profiling.models.registry import (
     VARIABLE,
     ModelEntry,
-    check_not_skipped,
     choose,
     discover,
     load_registered,
+    skipped_folders,
 )
 from model_profiling.models.transformers_folder import CONFIG, TransformersModel, choose_folder
 from model_profiling.models.upstream import AdaptedModel, load_upstream, upstream_entries, upstream_table
@@ -182,7 +182,9 @@ def _unknown(spec: str) -> InputError:
         )
     if bare in upstream_table():
         return InputError(f"ExecuTorch's model '{bare}' takes no options", f"write only {bare}")
-    check_not_skipped(bare)
+    for skipped in skipped_folders():
+        if bare == skipped.name:
+            return InputError(f"model folder {skipped.folder}: {skipped.problem}", skipped.fix)
     if Path(bare).is_dir():
         fix = f"give the folder of a transformers model; for a model folder here, export {VARIABLE}=$PWD"
         return InputError(f"the folder {bare} has no {CONFIG}", fix)

@@ -36,9 +36,6 @@ from model_profiling.runs.comparability import Origin, Timed, compare_timed, tim
 from model_profiling.runs.folders import only_run_in
 from model_profiling.statistics.speedup import Speedup
 
-_MOST_NAMED = 12
-"""How many series an error names."""
-
 
 @dataclass(frozen=True, slots=True)
 class MeasurementSeries:
@@ -75,9 +72,7 @@ class Measurement:
 
     @property
     def experiments(self) -> str:
-        named = [str(one.series) for one in self.series[:_MOST_NAMED]]
-        left = len(self.series) - len(named)
-        return "; ".join([*named, *([f"and {left} more"] if left else [])]) or "none"
+        return "; ".join(str(one.series) for one in self.series) or "none"
 
 
 def load_measurement(path: Path, times: Times | None = None) -> Measurement:

@@ -126,7 +126,7 @@ def _check_name(name: str, place: Path) -> None:
         raise InputError(f"'{name}' is not a valid model name", fix)
     users = {known: entry.reference for known, entry in registry.discover().items()}
     users |= dict.fromkeys(upstream_table(), "a model of ExecuTorch")
-    users |= {known: skipped.folder for skipped in registry.skipped_folders() for known in skipped.names}
+    users |= {skipped.name: skipped.folder for skipped in registry.skipped_folders()}
     if (registry.KIT / f"{name}.py").exists():
         users[name] = f"the kit's {name}.py"
     found = importlib.util.find_spec(name)

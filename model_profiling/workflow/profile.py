@@ -135,7 +135,7 @@ def _is_current(chosen: Chosen, pte: Path) -> bool:
     same_tools = summary.versions == versions() and summary.seed == 0 and not summary.accuracy.real_inputs
     sources = [
         *chosen.files,
-        *registry.sources_in(home),
+        *home.rglob("*.py"),
         *registry.KIT.glob("*.py"),
         *registry.KIT.glob("*/*.py"),  # a model may use parts of another
         *Path(exporter.__file__).parent.glob("*.py"),
