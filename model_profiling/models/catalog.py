@@ -80,7 +80,7 @@ class FactoryModel(EagerModelBase):
 def list_models() -> list[ModelEntry]:
     """Every model that can be named, the kit's own first, then ExecuTorch's; loads none of them."""
     own = discover()
-    return [own[name] for name in sorted(own)] + list(upstream_entries().values())
+    return [own[name] for name in sorted(own)] + upstream_entries()
 
 
 def load_model(spec: str, name: str | None = None) -> NamedModel:

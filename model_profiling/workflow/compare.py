@@ -1,7 +1,7 @@
 """Compares two measurements (run directories or dumps): what changed, and how certainly.
 
 Series that took turns in the same launches are compared launch by launch; series of one run directory round
-by round; runs made at different times with an allowance for changes of the machine (`run/comparability.py`).
+by round; runs made at different times with an allowance for changes of the machine (`runs/comparability.py`).
 """
 
 from __future__ import annotations
@@ -53,9 +53,6 @@ class MeasurementSeries:
     @property
     def called(self) -> set[str]:
         return {self.series.experiment, *self.names}
-
-    def is_like(self, other: MeasurementSeries) -> bool:
-        return self.series.threads == other.series.threads and bool(self.called & other.called)
 
 
 @dataclass(frozen=True, slots=True)
@@ -282,7 +279,8 @@ def _why_not_comparable(
 ) -> str | None:
     """Ignore features that the CPU lacks: a baseline may stand for experiments that differ only in those."""
     ours, theirs = replace(before.origin, name="A"), replace(after.origin, name="B")
-    if before.series != after.series and before.is_like(after) and before.names != after.names:
+    alike = before.series.threads == after.series.threads and before.called & after.called
+    if before.series != after.series and alike and before.names != after.names:
         ours = replace(ours, disabled=theirs.disabled, sme2=theirs.sme2)
     return why_not_comparable(ours, theirs, across_machines=across_machines)
 
