@@ -26,10 +26,6 @@ class Net(nn.Module):
 def net():
     return Net(), (torch.linspace(-1, 1, 32).reshape(1, 4, 8),)
 """
-MODEL = 'from model_profiling.models.registry import register_model\nregister_model("mine", "mine.net:Mine", '
-MODEL += 'inputs=["1x4x8 float32"], description="small", dtypes=["fp32"])\n'
-WRAPPER = "class Mine:\n    def get_eager_model(self):\n        return Net()\n"
-WRAPPER += "    def get_example_inputs(self):\n        return net()[1]\n"
 SCHEDULER = f"127.0.0.1:{20_000 + os.getpid() % 20_000}"
 LAB = """import subprocess, sys, distributed
 host, port = sys.argv[1].split(":")
@@ -160,13 +156,6 @@ def _tried(made: Path, folder: Path) -> None:
     shutil.copytree(run, folder / "run")
 
 
-def _own_model(made: Path, folder: Path) -> None:
-    del made
-    (folder / "mine").mkdir()
-    (folder / "mine" / "__init__.py").write_text(MODEL)
-    (folder / "mine" / "net.py").write_text(NET + WRAPPER)
-
-
 def _left_over(made: Path, folder: Path) -> None:
     """What a run that was killed left set on a phone."""
     del made
@@ -197,7 +186,6 @@ VERBS: tuple[Verb, ...] = (
     Verb("report --for", _words("report run --for all"), _recorded, same=True, children=False, weight=6),
     Verb("doctor", ("doctor",), _left_over, environment=_OWN_CACHE),
     Verb("onboard", _words("onboard mine --dir ."), same=True, children=False),
-    Verb("onboard --check", _words("onboard mine --dir . --check"), _own_model, rounds=False, weight=2),
     Verb("store add", _words("store add runs --store store.db"), _runs, holds=_stored, rounds=False,
          children=False, weight=6),
     Verb("sweep", _words("sweep s.json --store store.db"), _sweep, _RESUME, holds=_swept, weight=8),

@@ -1,10 +1,9 @@
-"""The end of a command's output: answers, warnings, pages, and the GitHub Actions summary."""
+"""The end of a command's output: answers, warnings and pages."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from model_profiling.cli import frame
 from model_profiling.config import names
@@ -14,18 +13,6 @@ from model_profiling.report.document import make_list
 from model_profiling.report.terms import with_terms
 from model_profiling.report.text import render_terminal
 from model_profiling.report.verdict import RunAnswers
-
-if TYPE_CHECKING:
-    from model_profiling.report.data import ReportData
-    from model_profiling.report.document import Block
-
-
-def tell_github(runs: Iterable[tuple[ReportData, Path]], first: Iterable[Block] = ()) -> None:
-    """In GitHub Actions, write the runs to the job's summary."""
-    from model_profiling.workflow.report import tell_of_runs
-
-    if problem := tell_of_runs(runs, first):
-        frame.warn(problem)
 
 
 def print_answers(run_answers: RunAnswers, *, quiet: bool = False) -> None:

@@ -27,7 +27,7 @@ from model_profiling.report.tools import file_word
 from model_profiling.runner.machine import parse_target, target_kinds
 from model_profiling.workflow.compare import are_programs, compare
 from model_profiling.workflow.compare_language import compare_language, language_folders
-from model_profiling.workflow.report import tell_of_comparison, write_page
+from model_profiling.workflow.report import write_page
 
 
 @frame.command(
@@ -210,8 +210,6 @@ def _write(comparison: Comparison, out: tuple[Path, ...], usual: Path | None) ->
     """Write the files in `out`, and return the page's path. Without a page among them, `usual` is one; that
     it cannot be written fails no comparison."""
     blocks, (title, page_blocks) = comparison_document(comparison), comparison_page(comparison)
-    if problem := tell_of_comparison(blocks):
-        frame.warn(problem)
     page = None
     for path in out:
         if path.suffix == names.HTML:

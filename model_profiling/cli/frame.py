@@ -315,7 +315,7 @@ def warn_of_skipped_models(model: str = "") -> None:
 
     discover()
     for skipped in skipped_folders():
-        if model not in skipped.names:
+        if model != skipped.name:
             warn(skipped.text)
 
 

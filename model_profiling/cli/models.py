@@ -66,7 +66,6 @@ def _described(entry: ModelEntry) -> Iterator[str]:
 @frame.command(
     "onboard",
     example="""sme2prof onboard my_model
-    sme2prof onboard my_model --check
     sme2prof onboard my_model --dir ~/models""",
     facts=True,
 )
@@ -76,20 +75,14 @@ def _described(entry: ModelEntry) -> Iterator[str]:
     "place",
     type=frame.FOLDER,
     show_default="the kit's models in a clone, else this folder",
-    help="Where to make the folder, or to find it.",
+    help="Where to make the folder.",
 )
-@click.option("--check", is_flag=True, help="Test, export and run the model, and list what is left to do.")
-def onboard_command(name: str, place: Path | None, check: bool, as_json: bool) -> int:
+def onboard_command(name: str, place: Path | None, as_json: bool) -> int:
     """Make a folder for a new model NAME: two methods to fill in, registered and with a test.
 
-    Nothing is overwritten. --check runs the folder's own test, exports the model in every dtype it is
-    registered for, compares it with PyTorch, and runs it here for some seconds; NAME can then be anything
-    that `sme2prof export` takes. Exits with 1 if one of these fails, or if parts of the template are left.
+    Nothing is overwritten. `sme2prof profile NAME --dtype all` then exports the model in every dtype it is
+    registered for, compares it with PyTorch, and runs it.
     """
-    return _check(name, place, as_json=as_json) if check else _make(name, place, as_json=as_json)
-
-
-def _make(name: str, place: Path | None, *, as_json: bool) -> int:
     from model_profiling.workflow.onboard import make_model_folder
 
     made = make_model_folder(name, place)
@@ -106,23 +99,6 @@ def _make(name: str, place: Path | None, *, as_json: bool) -> int:
     for command, what in made.next:
         frame.say(f"  {command.ljust(width)}  # {what}")
     return 0
-
-
-def _check(name: str, place: Path | None, *, as_json: bool) -> int:
-    from model_profiling.workflow.onboard import check_model, find_model
-
-    find_model(name, place)
-    frame.warn_of_skipped_models(name)
-    with shown_progress(lines=True, quiet=as_json) as progress:
-        checked = check_model(name, progress=progress)
-    if as_json:
-        frame.facts(checked.as_dict())
-        return 0 if checked.ok else 1
-    frame.say(checked.as_text())
-    for dtype in checked.dtypes:
-        if dtype.report:
-            frame.say(f"Report, {dtype.dtype}: {dtype.report}")
-    return 0 if checked.ok else 1
 
 
 @frame.command(

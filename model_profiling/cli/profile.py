@@ -8,14 +8,12 @@ from typing import Any
 import click
 
 from model_profiling.cli import frame
-from model_profiling.cli.answers import page_facts, pages, print_answers, print_warnings, tell_github
+from model_profiling.cli.answers import page_facts, pages, print_answers, print_warnings
 from model_profiling.cli.progress import measuring
 from model_profiling.core.errors import InputError
 from model_profiling.core.number_formats import FORMATS, FORMATS_HELP, parse_format
 from model_profiling.core.records import record_json
 from model_profiling.export.records import BACKENDS
-from model_profiling.report.document import Block, Heading, Paragraph
-from model_profiling.report.dtypes import Dtypes
 from model_profiling.report.dtypes_document import dtypes_table
 from model_profiling.report.run_report import ladder_table
 from model_profiling.report.text import render_terminal
@@ -102,7 +100,6 @@ def run_command(
     frame.warn_of_unused_evidence(evidence, [outcome.run])
     if budget_s is not None and not outcome.run.times.are_latencies:
         frame.warn("--budget has no effect: no latency is measured")
-    tell_github([(outcome.data, outcome.report)])
     # The answers come last: on a terminal that is what people read first.
     code = print_warnings(outcome.warnings, quiet=quiet or as_json)
     if as_json:
@@ -216,16 +213,9 @@ def profile_command(
             several, methods = None, profile_cases(model, one, run, progress=progress)
             profiled = methods.outcomes
     frame.warn_of_unused_evidence(evidence, [outcome.main.run for outcome in profiled])
-    # The main run's answer includes what the evidence run proved.
-    mains = [(outcome.main.data, outcome.main.report) for outcome in profiled]
-    tell_github(mains, _side_by_side(several.found) if several else ())
     if several is not None:
         return _print_dtypes(several, ladder=options.ladder, quiet=quiet, as_json=as_json)
     return _print_methods(methods, ladder=options.ladder, quiet=quiet, as_json=as_json)
-
-
-def _side_by_side(dtypes: Dtypes) -> list[Block]:
-    return [Heading("Number formats side by side", 3), Paragraph(dtypes.verdict), dtypes_table(dtypes)]
 
 
 def _print_methods(methods: CasesOutcome, *, ladder: bool, quiet: bool, as_json: bool) -> int:

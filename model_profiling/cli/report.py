@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from model_profiling.cli import frame
-from model_profiling.cli.answers import page_facts, pages, print_answers, tell_github
+from model_profiling.cli.answers import page_facts, pages, print_answers
 from model_profiling.cli.progress import shown_progress
 from model_profiling.core.formatting import plural
 from model_profiling.report.headroom import outlook_facts
@@ -115,7 +115,6 @@ def report_command(
         tool_files = [made for data in runs for made in write_for_tools(data, tools)] if tools else []
     if factors is not None:
         frame.warn_without_projection(data.outlook for data in runs)
-    tell_github((data, path) for data in runs)
     if as_json:
         frame.facts({"schema_version": 1, **page_facts(path), **_facts(runs), **_tool_facts(tool_files)})
         return
@@ -168,12 +167,9 @@ def _say_shared(shared: Shared, as_json: bool) -> None:
                 "zip" if shared.files else "report": str(shared.path),
                 "files": list(shared.files),
                 "renamed": dict(shared.renamed),
-                "left_out": list(shared.left_out),
             }
         )
         return
-    for problem in shared.left_out:
-        frame.warn(f"left out: {problem}")
     if shared.renamed:
         frame.table(("experiment", "called"), list(shared.renamed.items()))
     if shared.files:

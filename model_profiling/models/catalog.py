@@ -21,7 +21,14 @@ from model_profiling.core.files import as_path
 from model_profiling.core.formatting import did_you_mean
 from model_profiling.models.base import EagerModelBase
 from model_profiling.models.options import MARK, blaming, loading_fix
-from model_profiling.models.registry import ModelEntry, check_not_skipped, choose, discover, load_registered
+from model_profiling.models.registry import (
+    VARIABLE,
+    ModelEntry,
+    choose,
+    discover,
+    load_registered,
+    skipped_folders,
+)
 from model_profiling.models.transformers_folder import CONFIG, TransformersModel, choose_folder
 from model_profiling.models.upstream import AdaptedModel, load_upstream, upstream_entries, upstream_table
 
@@ -73,7 +80,7 @@ class FactoryModel(EagerModelBase):
 def list_models() -> list[ModelEntry]:
     """Every model that can be named, the kit's own first, then ExecuTorch's; loads none of them."""
     own = discover()
-    return [own[name] for name in sorted(own)] + list(upstream_entries().values())
+    return [own[name] for name in sorted(own)] + upstream_entries()
 
 
 def load_model(spec: str, name: str | None = None) -> NamedModel:
@@ -175,9 +182,12 @@ def _unknown(spec: str) -> InputError:
         )
     if bare in upstream_table():
         return InputError(f"ExecuTorch's model '{bare}' takes no options", f"write only {bare}")
-    check_not_skipped(bare)
+    for skipped in skipped_folders():
+        if bare == skipped.name:
+            return InputError(f"model folder {skipped.folder}: {skipped.problem}", skipped.fix)
     if Path(bare).is_dir():
-        return InputError(f"the folder {bare} has no {CONFIG}", "give the folder of a transformers model")
+        fix = f"give the folder of a transformers model; for a model folder here, export {VARIABLE}=$PWD"
+        return InputError(f"the folder {bare} has no {CONFIG}", fix)
     hint = did_you_mean(bare, [*discover(), *upstream_table()])
     fix = "`sme2prof models` lists them; for your own, write file.py:factory"
     return InputError(f"there is no model '{bare}'", f"{hint} {fix}".strip())

@@ -54,14 +54,10 @@ class Chosen:
     values: Mapping[str, int | Path]
 
     @property
-    def spec(self) -> str:
-        options = ",".join(f"{key}={value}" for key, value in self.values.items())
-        return f"{self.model}{MARK}{options}" if options else self.model
-
-    @property
     def source(self) -> str:
         """How an export's record tells apart models with the same file name."""
-        return f"kit:{self.spec}" if self.values else "kit"
+        options = ",".join(f"{key}={value}" for key, value in self.values.items())
+        return f"kit:{self.model}{MARK}{options}" if options else "kit"
 
     @property
     def file_name(self) -> str:

@@ -10,9 +10,8 @@ from __future__ import annotations
 import importlib
 import os
 import pkgutil
-import re
 import sys
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from types import ModuleType
@@ -26,7 +25,6 @@ from model_profiling.models.options import MARK, Chosen, ModelOption, blaming, c
 PACKAGE = "model_profiling.models"
 KIT = Path(__file__).parent
 VARIABLE = "SME2PROF_MODELS"
-_REGISTERS = re.compile(r"""register_model\(\s{0,99}(?:name *= *)?["'](\w+)["']""")
 
 
 class FormatNotForModel(InputError):
@@ -59,10 +57,10 @@ class ModelEntry:
 
 @dataclass(frozen=True, slots=True)
 class SkippedFolder:
-    """A model folder that could not be imported; `names` are those by which users may ask for its models."""
+    """A model folder that could not be imported; `name` is the folder's, and usually that of its model."""
 
     folder: str
-    names: tuple[str, ...]
+    name: str
     problem: str
     fix: str
 
@@ -138,11 +136,14 @@ def home_of(entry: ModelEntry) -> Path | None:
 def discover() -> dict[str, ModelEntry]:
     """Import every model folder once; return all models but ExecuTorch's, by name. A folder that could not be
     imported is tried again: it may have been corrected."""
-    for place in named_places():
-        add_place(place)
+    searched_places = _root().__path__
+    for place in map(str, named_places()):
+        if place not in searched_places and place != str(KIT.resolve()):
+            searched_places.append(place)
+            importlib.invalidate_caches()
     _skipped.clear()
     taken: dict[str, Path] = {}
-    for searched in map(Path, _root().__path__):
+    for searched in map(Path, searched_places):
         for module in pkgutil.iter_modules([str(searched)]):
             folder = searched / module.name
             # In the kit's folder every package is a model, elsewhere only those that register one.
@@ -167,13 +168,6 @@ def skipped_folders() -> tuple[SkippedFolder, ...]:
     return tuple(_skipped)
 
 
-def check_not_skipped(name: str) -> None:
-    """Raise the cause if `name` is a model in a folder that could not be imported."""
-    for skipped in _skipped:
-        if name in skipped.names:
-            raise InputError(f"model folder {skipped.folder}: {skipped.problem}", skipped.fix)
-
-
 def named_places() -> tuple[Path, ...]:
     """The folders of model folders that the user names; raises InputError if one does not exist."""
     words = os.environ.get(VARIABLE, "").split(os.pathsep)
@@ -182,14 +176,6 @@ def named_places() -> tuple[Path, ...]:
         if not place.is_dir():
             raise InputError(f"{VARIABLE} is {place}, which is not a folder", "correct it, or unset it")
     return places
-
-
-def add_place(place: Path) -> None:
-    """Search `place` for model folders, too; they are imported as if they were in the kit's own folder."""
-    searched = _root().__path__
-    if str(place) not in searched and place != KIT.resolve():
-        searched.append(str(place))
-        importlib.invalidate_caches()
 
 
 def _root() -> ModuleType:
@@ -223,13 +209,7 @@ def keep_entries(kept: Mapping[str, ModelEntry]) -> None:
 
 
 def _skip(folder: Path, problem: ProfilingError) -> None:
-    names = dict.fromkeys((folder.name, *_REGISTERS.findall(_text(folder))))
-    _skipped.append(SkippedFolder(str(folder), tuple(names), problem.problem, problem.fix))
-
-
-def sources_in(folder: Path) -> Iterable[Path]:
-    """Every Python file of a model folder, including copied code."""
-    return sorted(folder.rglob("*.py"))
+    _skipped.append(SkippedFolder(str(folder), folder.name, problem.problem, problem.fix))
 
 
 def choose(spec: str) -> Chosen | None:

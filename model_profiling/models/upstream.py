@@ -61,13 +61,11 @@ def upstream_table() -> dict[str, tuple[str, str]]:
     }
 
 
-def upstream_entries() -> dict[str, ModelEntry]:
-    return {
-        name: ModelEntry(
-            name, "executorch", f"{PACKAGE}.{module}:{cls}", inputs=_declared_inputs(module, cls)
-        )
+def upstream_entries() -> list[ModelEntry]:
+    return [
+        ModelEntry(name, "executorch", f"{PACKAGE}.{module}:{cls}", inputs=_declared_inputs(module, cls))
         for name, (module, cls) in upstream_table().items()
-    }
+    ]
 
 
 def load_upstream(name: str) -> EagerModelBase:

@@ -166,13 +166,6 @@ _SECTIONS: tuple[tuple[str, Section, str], ...] = (
 """Heading, section, and the file that its numbers come from."""
 
 
-def run_summary(data: ReportData, report: Path) -> list[Block]:
-    """The answers of a run for the summary of a CI job."""
-    tables = [block for block in speedups(data) if isinstance(block, Table)] if data.timed else []
-    files = ("Report: ", Code(str(report)), ", files for other tools: ", Code("sme2prof report --for all"))
-    return [Heading(data.title, 3), *answers(data).opening(), *tables, Paragraph(files)]
-
-
 def summary_document(data: ReportData) -> list[Block]:
     manifest = data.run.manifest
     assert manifest is not None

@@ -1,7 +1,7 @@
 """Compares two measurements (run directories or dumps): what changed, and how certainly.
 
 Series that took turns in the same launches are compared launch by launch; series of one run directory round
-by round; runs made at different times with an allowance for changes of the machine (`run/comparability.py`).
+by round; runs made at different times with an allowance for changes of the machine (`runs/comparability.py`).
 """
 
 from __future__ import annotations
@@ -36,9 +36,6 @@ from model_profiling.runs.comparability import Origin, Timed, compare_timed, tim
 from model_profiling.runs.folders import only_run_in
 from model_profiling.statistics.speedup import Speedup
 
-_MOST_NAMED = 12
-"""How many series an error names."""
-
 
 @dataclass(frozen=True, slots=True)
 class MeasurementSeries:
@@ -57,9 +54,6 @@ class MeasurementSeries:
     def called(self) -> set[str]:
         return {self.series.experiment, *self.names}
 
-    def is_like(self, other: MeasurementSeries) -> bool:
-        return self.series.threads == other.series.threads and bool(self.called & other.called)
-
 
 @dataclass(frozen=True, slots=True)
 class Measurement:
@@ -75,9 +69,7 @@ class Measurement:
 
     @property
     def experiments(self) -> str:
-        named = [str(one.series) for one in self.series[:_MOST_NAMED]]
-        left = len(self.series) - len(named)
-        return "; ".join([*named, *([f"and {left} more"] if left else [])]) or "none"
+        return "; ".join(str(one.series) for one in self.series) or "none"
 
 
 def load_measurement(path: Path, times: Times | None = None) -> Measurement:
@@ -287,7 +279,8 @@ def _why_not_comparable(
 ) -> str | None:
     """Ignore features that the CPU lacks: a baseline may stand for experiments that differ only in those."""
     ours, theirs = replace(before.origin, name="A"), replace(after.origin, name="B")
-    if before.series != after.series and before.is_like(after) and before.names != after.names:
+    alike = before.series.threads == after.series.threads and before.called & after.called
+    if before.series != after.series and alike and before.names != after.names:
         ours = replace(ours, disabled=theirs.disabled, sme2=theirs.sme2)
     return why_not_comparable(ours, theirs, across_machines=across_machines)
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -13,7 +13,6 @@ from model_profiling.config.series import Series
 from model_profiling.core.errors import FormatError, InputError
 from model_profiling.core.records import read_json_object
 from model_profiling.core.safe_read import inside
-from model_profiling.report.comparison import SeriesComparison
 from model_profiling.report.comparison_document import Comparison
 from model_profiling.report.language import case_name
 from model_profiling.workflow.compare import compare
@@ -70,7 +69,11 @@ def compare_language(
         first,
         a=replace(first.a, name=str(a), model=before or first.a.model),
         b=replace(first.b, name=str(b), model=after or first.b.model),
-        series=tuple(row for name, case in cases.items() for row in _named_rows(name, case)),
+        series=tuple(
+            replace(row, case=f"{name}, {row.name}" if len(case.series) > 1 else name)
+            for name, case in cases.items()
+            for row in case.series
+        ),
         only_a=tuple(Series(name) for name in ours if name not in theirs),
         only_b=tuple(Series(name) for name in theirs if name not in ours),
         differences=tuple(
@@ -79,11 +82,6 @@ def compare_language(
             for found in case.differences
         ),
     )
-
-
-def _named_rows(name: str, case: Comparison) -> Iterator[SeriesComparison]:
-    for row in case.series:
-        yield replace(row, case=f"{name}, {row.name}" if len(case.series) > 1 else name)
 
 
 def _language_cases(home: Path) -> tuple[dict[str, Path], str]:

@@ -129,40 +129,27 @@ def profile_dtypes(
     outcomes = dict(zip(programs, profiled, strict=True))
     first = next(iter(outcomes.values()))
     folder = names.runs_folder(first.program, options.outdir)
-    comparison = side_by_side(
-        [each for each in dtypes if each not in left_out], outcomes, problems, folder, left_out
-    )
-    page = folder / names.DTYPES_PAGE
-    write_record(folder / names.DTYPES, comparison)
-    write_page(dtypes_document(comparison), page, f"Which number format for {comparison.model}?")
-    return DtypesOutcome(comparison, page, outcomes)
-
-
-def side_by_side(
-    dtypes: Sequence[str],
-    outcomes: dict[str, ProfileOutcome],
-    problems: dict[str, ProfilingError],
-    folder: Path,
-    left_out: dict[str, str] | None = None,
-) -> Dtypes:
-    """Return the comparison with its verdict; its paths are relative to `folder`."""
     sides = tuple(
         _side(dtype, outcomes[dtype], folder)
         if dtype in outcomes
         else DtypeSide(dtype=dtype, problem=problems[dtype].problem, fix=problems[dtype].fix)
         for dtype in dtypes
+        if dtype not in left_out
     )
-    first = next(iter(outcomes.values())).main.data
     comparison = Dtypes(
-        model=names.variant_of(next(iter(outcomes.values())).program)[0],
-        cpu=first.cpu,
-        machine=_machine(first),
+        model=names.variant_of(first.program)[0],
+        cpu=first.main.data.cpu,
+        machine=_machine(first.main.data),
         sides=sides,
-        left_out=left_out or {},
+        left_out=left_out,
         pairs=tuple(_pairs(sides, outcomes)),
     )
     ship, verdict = decide(comparison)
-    return replace(comparison, ship=ship, verdict=verdict)
+    comparison = replace(comparison, ship=ship, verdict=verdict)
+    page = folder / names.DTYPES_PAGE
+    write_record(folder / names.DTYPES, comparison)
+    write_page(dtypes_document(comparison), page, f"Which number format for {comparison.model}?")
+    return DtypesOutcome(comparison, page, outcomes)
 
 
 def _machine(data: ReportData) -> Machine:

@@ -138,17 +138,17 @@ def run_file(
     *,
     target: TargetChoice | None = None,
     builtin_runner: bool = False,
+    budget_s: float | None = None,
     progress: Progress | None = None,
-    **asked: float | None,
 ) -> RunOutcome:
-    """Run the config in `path`; `target` and the settings of a schedule in `asked` override its own unless
-    they are None or False, and `builtin_runner` replaces its runners."""
+    """Run the config in `path`; `target` and `budget_s` override its own, `builtin_runner` its runners."""
     # Analysing again needs neither the model nor the runners, which may be gone.
     config = load_config(path, files=not options.analysis_only, builtin=builtin_runner)
     if target is not None:
         config = on_target(config, target)
-    given = {name: value for name, value in asked.items() if value not in (None, False)}
-    config = config.model_copy(update={"schedule": config.schedule.model_copy(update=given)})
+    if budget_s is not None:
+        schedule = config.schedule.model_copy(update={"budget_s": budget_s})
+        config = config.model_copy(update={"schedule": schedule})
     return run_config(config, replace(options, config_file=path.resolve()), progress=progress)
 
 
@@ -289,7 +289,11 @@ def make_rung_config(
         unused = dict.fromkeys(("rounds", "precision", "budget_s"))
         schedule = schedule.model_copy(update={**unused, "timeout_s": timeout_s})
     on = next((rung for rung in rungs if rung.name == "on"), None)
-    against = [(rung, on, _label(rung)) for rung in rungs if on is not None and rung is not on]
+    against = [
+        (rung, on, "SME2 on vs off" if rung.name == "off" else f"everything vs {rung.name}")
+        for rung in rungs
+        if on is not None and rung is not on
+    ]
     if any(rung.name == LADDER for rung in rungs):
         rungs, against = _ladder(target, tuple(dict.fromkeys(n for rung in rungs for n in rung.threads)))
     kind = target.platform
@@ -330,10 +334,6 @@ def experiment_of_rung(platform: str, rung: str) -> str:
     """Return the name of a rung's experiment, or the prefix of all experiments of a ladder."""
     own = {"on": "sme2_on", "off": "sme2_off", LADDER: _UP_TO}
     return f"{platform}_{own.get(rung, rung)}"
-
-
-def _label(rung: RungAsked) -> str:
-    return "SME2 on vs off" if rung.name == "off" else f"everything vs {rung.name}"
 
 
 def _ladder(

@@ -34,7 +34,6 @@ from model_profiling.export.exporter import export_model, versions
 from model_profiling.export.records import read_export
 from model_profiling.models import registry
 from model_profiling.models.catalog import NamedModel
-from model_profiling.models.options import Chosen
 from model_profiling.report.comparison_document import Comparison
 from model_profiling.report.tables import AnalysedRun
 from model_profiling.runs.begin import check_folder, check_startable, why_once
@@ -91,9 +90,9 @@ def find_or_export(
     artifacts = outdir / "artifacts" if outdir else None
     # Calibration inputs and kept modules are the user's own, like a model of theirs.
     own = not isinstance(model, str) or calibration or keep
-    if not own and (found := current_export(str(model), dtype, backend, artifacts)):
-        progress.stage(f"using {found}")
-        return found
+    if not own and (current := _current_export(str(model), dtype, backend, artifacts)):
+        progress.stage(f"using {current}")
+        return current
     what = f"exports {model if isinstance(model, str) else model.name}"
     with working_beside(what, waiting=progress.stage):
         return export_model(
@@ -107,41 +106,35 @@ def find_or_export(
         ).pte
 
 
-def current_export(
-    model: str, dtype: str | None, backend: str | None, artifacts: Path | None = None
-) -> Path | None:
-    """Return an earlier export of a registered model if a new one would be the same."""
-    chosen, wanted = registry.choose(model), parse_format(dtype or "fp32")
+def _current_export(model: str, dtype: str, backend: str, artifacts: Path | None) -> Path | None:
+    """Return an earlier export of one of the kit's models if a new one would be the same: it is complete, of
+    the same variant, made with the installed versions, and newer than all that it was made from."""
+    chosen, wanted = registry.choose(model), parse_format(dtype)
     if chosen is None or wanted.kind == "own":
         return None
-    folder = artifacts or Path(f"out_{chosen.file_name}") / "artifacts"
-    pte = folder / f"{chosen.file_name}_{backend or 'xnnpack'}_{wanted.word()}.pte"
-    return pte if _is_current(chosen, pte) else None
-
-
-def _is_current(chosen: Chosen, pte: Path) -> bool:
-    """Whether the export is complete, of the same variant, made with the installed versions, and newer than
-    the model's source and the files it reads."""
     entry = registry.discover()[chosen.model]
     home = registry.home_of(entry)
     if home is None or entry.source != "kit":
-        return False
+        return None
+    folder = artifacts or Path(f"out_{chosen.file_name}") / "artifacts"
+    pte = folder / f"{chosen.file_name}_{backend}_{wanted.word()}.pte"
     try:
         summary = read_export(pte)
         made = pte.stat().st_mtime
     except (OSError, ProfilingError):
-        return False
+        return None
     whole = files.sha256(pte) == summary.sha256 and summary.etrecord.is_file()
     same_tools = summary.versions == versions() and summary.seed == 0 and not summary.accuracy.real_inputs
     sources = [
         *chosen.files,
-        *registry.sources_in(home),
+        *home.rglob("*.py"),
         *registry.KIT.glob("*.py"),
         *registry.KIT.glob("*/*.py"),  # a model may use parts of another
         *Path(exporter.__file__).parent.glob("*.py"),
     ]
     usable = whole and not summary.accuracy.problem and summary.source == chosen.source
-    return usable and same_tools and all(source.stat().st_mtime <= made for source in sources)
+    newer = all(source.stat().st_mtime <= made for source in sources)
+    return pte if usable and same_tools and newer else None
 
 
 Lengths = Mapping[str, tuple[tuple[int, ...], ...]]

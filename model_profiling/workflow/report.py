@@ -1,23 +1,22 @@
-"""Writes the report of one or several runs, files for other tools, and the summary of a CI job."""
+"""Writes the report of one or several runs, and files for other tools."""
 
 from __future__ import annotations
 
-import os
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 from model_profiling.config import names
 from model_profiling.core import files
-from model_profiling.core.errors import InputError, system_reason
+from model_profiling.core.errors import InputError
 from model_profiling.core.formatting import did_you_mean
 from model_profiling.core.progress import Progress
 from model_profiling.report.charts import draw_svg
 from model_profiling.report.combined import combined_document, combined_title
 from model_profiling.report.data import ReportData, report_data
-from model_profiling.report.document import Block, Folded, charts_in
+from model_profiling.report.document import Block, charts_in
 from model_profiling.report.html import render_html
-from model_profiling.report.run_report import run_document, run_summary
+from model_profiling.report.run_report import run_document
 from model_profiling.report.text import render_markdown
 from model_profiling.report.tools import TOOLS, NothingToShow, write_for
 from model_profiling.runs import Run, Times
@@ -149,37 +148,3 @@ def write_for_tools(data: ReportData, wanted: Sequence[str]) -> tuple[ToolFiles,
                 raise
             made.append(ToolFiles(name, (), TOOLS[name], problem.problem))
     return tuple(made)
-
-
-# GitHub Actions: a job summary if $GITHUB_STEP_SUMMARY names its file.
-
-_LARGEST = 900_000
-"""GitHub drops a step's summary of more than 1 MiB."""
-
-
-def tell_of_runs(found: Iterable[tuple[ReportData, Path]], first: Iterable[Block] = ()) -> str | None:
-    """Add runs, each with its report, to the job's summary below the blocks `first`. Return any problem
-    instead of raising: a job should not fail because of its summary."""
-    return _add([*first, *(block for data, report in found for block in run_summary(data, report))])
-
-
-def tell_of_comparison(blocks: Iterable[Block]) -> str | None:
-    return _add([block for block in blocks if not isinstance(block, Folded)])
-
-
-def _add(blocks: Iterable[Block]) -> str | None:
-    place = os.environ.get("GITHUB_STEP_SUMMARY")
-    if not place:
-        return None
-    path, text = Path(place), render_markdown(blocks)
-    try:
-        there = path.read_text(encoding="utf-8", errors="replace") if path.is_file() else ""
-        if text in there:
-            return None  # the same command ran twice in one step
-        if len((there + text).encode("utf-8", "replace")) > _LARGEST:
-            return "the job's summary on GitHub is full: this one was not added"
-        with path.open("a", encoding="utf-8", errors="replace") as stream:
-            stream.write(f"\n{text}" if there else text)
-    except OSError as problem:
-        return f"cannot add to the job's summary {path}: {system_reason(problem)}"
-    return None

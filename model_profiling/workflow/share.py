@@ -1,6 +1,6 @@
 """Writes what may be sent to others: the report of a run, or an archive with the figures behind it.
 
-The records of a run are reduced to the fields that may be shared (`run/shared_fields.py`) and written to a
+The records of a run are reduced to the fields that may be shared (`runs/shared_fields.py`) and written to a
 scratch folder under names made here; the usual report is then made of that folder. So nothing else of the
 run can get into it, and no name from the run becomes a path.
 """
@@ -20,11 +20,10 @@ from model_profiling.analysis.kernels import kernel_named, write_kernels_csv
 from model_profiling.config import names
 from model_profiling.config.series import Series
 from model_profiling.core import files
-from model_profiling.core.errors import FormatError
 from model_profiling.core.progress import Progress
 from model_profiling.core.records import write_record
 from model_profiling.core.safe_read import MOST_BINARY, check_regular, is_there, read_bytes
-from model_profiling.etdump import boundaries_beside, read_etdump
+from model_profiling.etdump import boundaries_beside, read_boundaries, read_etdump
 from model_profiling.program.graph_file import write_graph_file
 from model_profiling.report.combined import combined_document, combined_title
 from model_profiling.report.data import ReportData
@@ -55,8 +54,6 @@ class Shared:
     """Experiments whose names are not shared, and what they are called instead."""
     files: tuple[str, ...]
     """What is in the archive; empty for a page."""
-    left_out: tuple[str, ...]
-    """Damaged files, and why they cannot be read."""
 
 
 def share_report(
@@ -96,8 +93,7 @@ def share_report(
         else:
             write_page(blocks, path, heading)
     renamed = {name: called for name, called in fields.experiments.items() if name != called}
-    left_out = tuple(problem for copy in copies for problem in copy.left_out)
-    return Shared(path, tuple(data), renamed, packed, left_out)
+    return Shared(path, tuple(data), renamed, packed)
 
 
 def _write_archive(path: Path, content: Mapping[str, bytes]) -> None:
@@ -116,7 +112,6 @@ class _SharedRun:
 
     def __init__(self, run: Run, folder: Path, fields: SharedFields) -> None:
         self.run, self.folder, self.fields = run, folder, fields
-        self.left_out: list[str] = []
         self._copies: dict[Path, Path] = {}
         manifest = self._manifest(run.manifest) if run.manifest else None
         stem = manifest.model_stem if manifest else Path(fields.program(f"{run.model_name}.pte")).stem
@@ -131,16 +126,9 @@ class _SharedRun:
     def gather(self, title: str | None, progress: Progress | None) -> ReportData:
         stated = self.run.manifest is not None and not self.run.manifest.version_0
         times = None if stated or self.run.times is Times.UNKNOWN else self.run.times
-        try:
-            return gather_report(
-                self.folder, title=title, times=times, progress=progress, called=self.folder.name
-            )
-        except FormatError as damage:
-            # Name the run's file: the copy is gone when the user reads this.
-            problem = damage.problem
-            for source, copy in self._copies.items():
-                problem = problem.replace(str(copy), str(source))
-            raise FormatError(problem, damage.fix) from damage
+        return gather_report(
+            self.folder, title=title, times=times, progress=progress, called=self.folder.name
+        )
 
     def content(self) -> dict[str, bytes]:
         """Return every file but the dumps, whose bytes nobody has looked at, by its name in an archive."""
@@ -167,24 +155,18 @@ class _SharedRun:
         )
 
     def _copy_dumps(self) -> None:
+        """Copy what is whole: an error about the copy would name a file that is soon gone."""
         counts: Counter[Series] = Counter()
-        damaged: list[FormatError] = []
         for dump in self.run.dumps:
             series = self.fields.of(dump.series)
-            try:
-                read_etdump(dump.path)
-            except FormatError as problem:
-                damaged.append(problem)
-                continue
+            read_etdump(dump.path)
             copy = self._place.dump(series, counts[series])
             counts[series] += 1
             self._copies[dump.path] = copy
             _copy(dump.path, copy)
             if is_there(check_regular(beside := boundaries_beside(dump.path))):
+                read_boundaries(beside)
                 _copy(beside, boundaries_beside(copy))
-        if damaged and not self._copies:
-            raise damaged[0]
-        self.left_out += [problem.problem for problem in damaged]
 
     def _result(self, own: Result, shared: Result) -> Result:
         """Return `shared` with its files, which are written here."""
@@ -237,11 +219,8 @@ class _SharedRun:
             write_graph_file(folder / names.GRAPH, fields.of(graph))
         if is_there(run.path / names.FACTORS):
             keep_factors(folder, read_factors(run.path))
-        try:
-            if run.journal:
-                Journal(folder).append(*map(self._entry, run.journal.entries()))
-        except FormatError as problem:
-            self.left_out.append(problem.problem)
+        if run.journal:
+            Journal(folder).append(*map(self._entry, run.journal.entries()))
 
 
 def _with_reasons(metrics: Metrics, manifest: Manifest | None) -> Metrics:

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from model_profiling.core import files
-from model_profiling.core.errors import FormatError, InputError, SetupError
+from model_profiling.core.errors import InputError, SetupError
 from model_profiling.core.hints import DISTRIBUTION
 from model_profiling.core.safe_read import is_there, read_text
 
@@ -70,7 +70,7 @@ def list_skills() -> tuple[Skill, ...]:
     if not sources:
         raise SetupError(f"the skills' texts are not in {_texts()}", f"install {DISTRIBUTION} again")
     texts = {path.name: path.read_text(encoding="utf-8") for path in sources}
-    headers = {name: _header(name, text) for name, text in texts.items()}
+    headers = {name: _header(text) for name, text in texts.items()}
     names = {source: header["name"] for source, header in headers.items()}
     return tuple(
         Skill(
@@ -106,16 +106,11 @@ def install_skills(folder: Path, *, force: bool = False) -> InstalledSkills:
     return InstalledSkills(folder, tuple(skill.name for skill in skills), tuple(new), unchanged)
 
 
-def _header(source: str, text: str) -> dict[str, str]:
+def _header(text: str) -> dict[str, str]:
     """Parse the front matter, which has one `key: value` per line."""
     front = _FRONT_MATTER.match(text)
     pairs = (line.partition(": ")[::2] for line in front[1].splitlines()) if front else ()
-    header = {key: value.strip() for key, value in pairs}
-    if not (header.get("name") and header.get("description")):
-        raise FormatError(
-            f"{source} has no name and description at its start", f"install {DISTRIBUTION} again"
-        )
-    return header
+    return {key: value.strip() for key, value in pairs}
 
 
 def _as_installed(

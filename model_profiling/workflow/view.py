@@ -19,7 +19,6 @@ from model_profiling.core.progress import Progress, Silent
 from model_profiling.core.safe_read import is_regular
 from model_profiling.report.data import report_data
 from model_profiling.report.run_list import (
-    IndexRow,
     StoredRun,
     damaged_row,
     index_row,
@@ -78,9 +77,13 @@ def _index(folder: Path, runs: tuple[Path, ...], page: Path, progress: Progress)
     rows, problems = [], []
     for run_dir in runs:
         progress.stage(f"reading {run_dir}")
-        row = run_row(run_dir, page.parent)
-        rows.append(row)
-        problems += [row.problem] if row.problem else []
+        place = files.relative_posix(page.parent, run_dir)
+        try:
+            data = report_data(Run.open(run_dir), None)
+            rows.append(index_row(data, place, _report_of(run_dir, page.parent)))
+        except ProfilingError as problem:
+            rows.append(damaged_row(place, str(problem)))
+            problems.append(str(problem))
     if len(problems) == len(runs):
         raise InputError(
             f"none of the {len(runs)} runs in {folder} can be read: {problems[0]}",
@@ -155,16 +158,6 @@ def _sme2_state(kernels: Iterable[Mapping[str, Any]], emulated: bool) -> str:
     if proofs:
         return "ran" if "run" in proofs and not emulated else "ran, emulated"
     return "SME or SME2 ran" if any(kernel["is_sme"] for kernel in ran) else "not proven"
-
-
-def run_row(run_dir: Path, home: Path) -> IndexRow:
-    """Return the row of one run in a list of runs; its path is relative to `home`."""
-    place = files.relative_posix(home, run_dir)
-    try:
-        data = report_data(Run.open(run_dir), None)
-    except ProfilingError as problem:
-        return damaged_row(place, str(problem))
-    return index_row(data, place, _report_of(run_dir, home))
 
 
 def _report_of(run_dir: Path, home: Path) -> str:

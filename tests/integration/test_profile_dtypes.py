@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import re
 import shutil
 import sys
 from collections.abc import Callable
@@ -37,17 +36,13 @@ def home(tmp_path: Path, exported: Callable[..., object]) -> Path:
     return artifacts.parent
 
 
-def test_all_dtypes_side_by_side(home: Path, sme2prof: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_all_dtypes_side_by_side(home: Path, sme2prof: Run) -> None:
     words = ("profile", "toy_cnn", "--target", "host", *QUICK, "--outdir", home)
     assert sme2prof(*words, "--dtype", "fp32").returncode == 0
     assert not (home / "runs" / "dtypes.md").exists(), "one dtype is profiled as ever"
-    monkeypatch.setenv("GITHUB_STEP_SUMMARY", str(home / "job.md"))
     done = sme2prof(*words, "--dtype", "all")
     assert done.returncode == 0, done.stderr
     found = read_record(Dtypes, home / "runs" / "dtypes.json", "make it again")
-    job = (home / "job.md").read_text().replace("\\", "")
-    assert job.startswith("### ") and found.verdict in job
-    assert len(re.findall(r"^### toy_cnn \(XNNPACK, [\w-]+\) on ", job, re.MULTILINE)) == len(FORMATS)
     assert [side.dtype for side in found.sides] == list(FORMATS)
     assert found.machine in ("arm", "sme2") if ON_ARM else found.machine == "other"
     journals = [Journal(home / "runs" / run) for side in found.sides for run in side.runs]

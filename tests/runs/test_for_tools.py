@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import itertools
 import json
-import re
 import shutil
 import sys
 from collections.abc import Callable, Iterator, Mapping
@@ -29,11 +28,11 @@ from model_profiling.config import names
 from model_profiling.core.errors import InputError, SetupError
 from model_profiling.core.process import Completed
 from model_profiling.report.data import ReportData
-from model_profiling.report.run_report import run_summary
+from model_profiling.report.run_report import summary_document
 from model_profiling.report.text import render_markdown
 from model_profiling.report.tools import TOOLS, file_word, perfetto, write_for
 from model_profiling.report.verdict import SME2 as SME2_CHANGES
-from model_profiling.workflow.report import gather_report, parse_tools, tell_of_runs, write_for_tools
+from model_profiling.workflow.report import gather_report, parse_tools, write_for_tools
 
 HOSTILE = '<script>alert(1)</script> | `x` "q" \\ \n\t [a](http://evil) \x00 \ud800 ﷽'
 
@@ -395,10 +394,8 @@ def test_what_a_run_cannot_give_is_an_error_where_named_and_left_out_of_all(tmp_
 
 
 def test_the_command_writes_them_says_how_to_open_them_and_the_run_stays_valid(
-    tmp_path: Path, sme2prof: Callable[..., Completed], monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, sme2prof: Callable[..., Completed]
 ) -> None:
-    summary = tmp_path / "summary.md"
-    monkeypatch.setenv("GITHUB_STEP_SUMMARY", str(summary))
     run_dir = tmp_path / "run"
     shutil.copytree(EMULATED, run_dir)
     said = sme2prof("report", run_dir, "--for", "all")
@@ -408,21 +405,7 @@ def test_the_command_writes_them_says_how_to_open_them_and_the_run_stays_valid(
     again = sme2prof("report", run_dir, "--for", "perfetto", "--json")
     (found,) = json.loads(again.stdout)["for_tools"]
     assert found["files"] == [str(run_dir / "for_tools" / "trace.json")]
-    assert len(re.findall("^### ", summary.read_text(), re.MULTILINE)) == 1, "not added again"
     assert sme2prof("validate", run_dir).returncode == 0
-
-
-def test_a_summary_that_cannot_be_written_is_said_and_no_failure(
-    emulated: ReportData, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setenv("GITHUB_STEP_SUMMARY", str(tmp_path))
-    problem = tell_of_runs([(emulated, Path("report.md"))])
-    says(problem or "", "job's summary", str(tmp_path))
-    full = tmp_path / "summary.md"
-    full.write_text("x" * 900_000)
-    monkeypatch.setenv("GITHUB_STEP_SUMMARY", str(full))
-    says(tell_of_runs([(emulated, Path("report.md"))]) or "", "job's summary", "full")
-    assert full.read_text() == "x" * 900_000
 
 
 def spoilt_names(data: ReportData) -> ReportData:
@@ -457,11 +440,11 @@ def test_hostile_names_are_only_data(sme2: ReportData, tmp_path: Path) -> None:
     content = speedscope(data, tmp_path)
     assert any(frame["name"] == f"a.{HOSTILE}" for frame in content["shared"]["frames"])
     node_data(data, tmp_path)
-    text = render_markdown(run_summary(data, Path("report.md")))
+    text = render_markdown(summary_document(data))
     page = rendered(text)
-    assert not page.links and page.shape == rendered(render_markdown(run_summary(sme2, Path("r")))).shape
+    assert not page.links and page.shape == rendered(render_markdown(summary_document(sme2))).shape
     assert f"**{SME2_CHANGES}** " in text
-    assert text.startswith("### &lt;script>alert(1)&lt;/script> | `x`") and "\n\t" not in text
+    assert text.startswith("# &lt;script>alert(1)&lt;/script> | `x`") and "\n\t" not in text
 
 
 def test_times_before_zero_and_beyond_numbers_make_a_trace_all_the_same(

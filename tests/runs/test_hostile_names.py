@@ -102,7 +102,6 @@ def everything(
 
     def render(name: str, words: str, event: bytes) -> Path:
         run = spoilt(tmp_path / name, words, event)
-        monkeypatch.setenv("GITHUB_STEP_SUMMARY", str(run / "job.md"))
         monkeypatch.setenv("GITHUB_ACTIONS", "true")
         monkeypatch.chdir(run)  # where `compare` writes its page
         hostile = event is FORMULA
@@ -123,7 +122,7 @@ def everything(
 def test_names_are_text_in_every_file_that_is_made(everything: Callable[[str, str, bytes], Path]) -> None:
     hostile, harmless = everything("hostile", WORDS, FORMULA), everything("harmless", "words", PLAIN)
     pages = sorted(path.relative_to(harmless) for path in harmless.rglob("*.md"))
-    assert {path.name for path in pages} >= {"report.md", "kernel_view.md", "job.md", "compared.md"}
+    assert {path.name for path in pages} >= {"report.md", "kernel_view.md", "compared.md"}
     for path in pages:
         page = rendered((hostile / path).read_text())
         assert page.shape == rendered((harmless / path).read_text()).shape, path

@@ -343,7 +343,7 @@ class Tiny(EagerModelBase):
     def get_example_inputs(self): import torch; return (torch.ones(1, self.width),)
 """
 BROKEN = {
-    "no_syntax": ("register_model('asked_for_by_this'\nclass (:\n", "SyntaxError", "__init__.py:"),
+    "no_syntax": ("register_model('no_syntax'\nclass (:\n", "SyntaxError", "__init__.py:"),
     "no_package": ("import no_such_package_at_all\n", "No module named 'no_such_package", "pip install"),
     "raises": (
         "raise ValueError('weights are missing')\n",
@@ -393,7 +393,7 @@ def test_every_broken_folder_is_named_and_skipped(place: Path) -> None:
     with refused(InputError, "ValueError: weights are missing", "__init__.py:1"):
         load_model("raises")
     with refused(InputError, "SyntaxError"):
-        load_model("asked_for_by_this")
+        load_model("no_syntax")
     assert load_model("works").model.get_example_inputs()[0].shape == (1, 4)
     assert load_model("toy_cnn").source == "kit"
 
@@ -411,7 +411,7 @@ def test_a_folder_is_tried_again_not_imported_or_hidden(place: Path) -> None:
     add(place, "toy_cnn")
     assert "ToyCNN" in discover()["toy_cnn"].reference
     (hidden,) = skipped_folders()
-    assert hidden.folder == str(place / "toy_cnn") and hidden.names == ("toy_cnn",)
+    assert hidden.folder == str(place / "toy_cnn") and hidden.name == "toy_cnn"
     says(hidden.text, "rename")
 
 
@@ -435,7 +435,7 @@ def test_commands_warn_once_and_go_on(sme2prof: Callable[..., process.Completed]
     assert listed.stderr.count("warning:") == 1
     says(listed.stderr, "raises", "skipped", "ValueError: weights are missing")
     answer = json.loads(listed.stdout)
-    assert [skipped["names"] for skipped in answer["skipped"]] == [["raises"]]
+    assert [skipped["name"] for skipped in answer["skipped"]] == ["raises"]
     assert "toy_cnn" in {model["name"] for model in answer["models"]}
     asked = sme2prof("export", "raises")
     assert asked.returncode == 2

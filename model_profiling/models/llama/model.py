@@ -135,34 +135,15 @@ class Llama32(Llama):
     bos, eos = 128000, (128001, 128009)
 
 
-class Qwen(Llama):
-    """What all sizes of Qwen share."""
-
-    vocabulary = 151936
-    usual: ClassVar[Mapping[str, Any]] = {"norm_eps": 1e-6, "rope_theta": 1e6, "use_hf_rope": True}
-    with_norm: ClassVar[Mapping[str, Any]] = {
-        **usual,
-        "head_dim": 128,
-        "use_qk_norm": True,
-        "qk_norm_before_rope": True,
-    }
+class Qwen25(Llama):
+    shared: ClassVar = {"norm_eps": 1e-6, "rope_theta": 1e6, "use_hf_rope": True}
+    sizes = _sizes(896, 24, 14, 2, 4864, 151936, **shared, attention_qkv_bias=True)
     bos, eos = 151643, (151643, 151645)
 
 
-class Qwen25(Qwen):
-    sizes = _sizes(1536, 28, 12, 2, 8960, Qwen.vocabulary, **Qwen.usual, attention_qkv_bias=True)
-
-
-class Qwen25Half(Qwen):
-    sizes = _sizes(896, 24, 14, 2, 4864, Qwen.vocabulary, **Qwen.usual, attention_qkv_bias=True)
-
-
-class Qwen3(Qwen):
-    sizes = _sizes(2048, 28, 16, 8, 6144, Qwen.vocabulary, **Qwen.with_norm)
-
-
-class Qwen3Half(Qwen):
-    sizes = _sizes(1024, 28, 16, 8, 3072, Qwen.vocabulary, **Qwen.with_norm)
+class Qwen3(Qwen25):
+    norm: ClassVar = {"head_dim": 128, "use_qk_norm": True, "qk_norm_before_rope": True}
+    sizes = _sizes(1024, 28, 16, 8, 3072, 151936, **Qwen25.shared, **norm)
 
 
 class Phi4Mini(Llama):

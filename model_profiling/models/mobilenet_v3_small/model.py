@@ -143,19 +143,16 @@ class MobileNetV3SmallNetwork(nn.Module):
         return logits
 
 
-def settle_batch_norm(network: nn.Module, batches: int = 2) -> None:
+def settle_batch_norm(network: nn.Module) -> None:
     """Give batch norm the statistics of seeded noise, as training would have. With untrained statistics the
     signal fades to 1e-8, which fp16 and int8 round to zero: nothing is left to compare."""
-    norms = [module for module in network.modules() if isinstance(module, nn.BatchNorm2d)]
-    momenta = [norm.momentum for norm in norms]
-    for norm in norms:
-        norm.momentum = None  # plain average over all batches
+    for module in network.modules():
+        if isinstance(module, nn.BatchNorm2d):
+            module.momentum = None  # plain average over all batches
     network.train()
     with torch.no_grad():
-        for _ in range(batches):
+        for _ in range(2):
             network(torch.randn(2, 3, 224, 224))
-    for norm, momentum in zip(norms, momenta, strict=True):
-        norm.momentum = momentum
     network.eval()
 
 
