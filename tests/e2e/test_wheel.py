@@ -189,7 +189,7 @@ def test_who_lacks_executorch_is_told_in_one_line_what_installs_it(readers: Envi
     (readers.work / "no.log").write_text("nothing\n")
     words = ("--xnntrace", "no.log", "--out", "k.csv", "--model-id", "m")
     told = readers.run("sme2prof-xnntrace-to-kernels", *words)
-    page = "docs/how-to/source_builds.md in a clone of the kit"
+    page = "docs/how-to/source_builds.md of the kit's repository"
     assert told.returncode == 2 and told.stderr.rstrip().endswith(f"see {page}"), told.stderr
     listed = readers.run("sme2prof", "models")
     assert listed.ok and "toy_cnn" in listed.stdout
