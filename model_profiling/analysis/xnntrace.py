@@ -97,7 +97,8 @@ def read_xnntrace(path: Path, *, pid: int | None = None, follow: bool = False) -
     text = read_text(path, MOST_LOG, follow=follow)
     trace = parse_xnntrace(text, pid=pid)
     if not trace.configured and not trace.calls:
-        fix = "use a runner built with an -xnnlog preset, see docs/how-to/source_builds.md of the kit's repository"
+        page = "docs/how-to/source_builds.md of the kit's repository"
+        fix = f"use a runner built with an -xnnlog preset, see {page}"
         raise InputError(f"{path} has no lines of XNNPACK's log", fix)
     return trace
 
