@@ -45,7 +45,7 @@ from model_profiling.sweep.cells import (
     open_sweep,
     read_sweep_record,
 )
-from model_profiling.sweep.report import gather, sweep_document
+from model_profiling.sweep.report import read_rows, sweep_document
 from model_profiling.targets.power_mode import parse_settings
 from model_profiling.targets.state import COMMANDS, FILES, device_id, read_device
 from model_profiling.workflow import try_change
@@ -135,7 +135,8 @@ def _sweep_file(path: Path) -> None:
 
 def _sweep_folder(data: bytes, folder: Path) -> None:
     path = replaced(data, _whole_sweep(), folder)
-    render_markdown(sweep_document(gather(path, read_sweep_record(path))), "pictures")
+    record = read_sweep_record(path)
+    render_markdown(sweep_document(record, *read_rows(path, record)), "pictures")
     with open_sweep(path, SweepConfig.model_validate(_SWEEP), resume=True) as opened:
         opened.end()
 

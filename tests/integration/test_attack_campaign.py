@@ -254,7 +254,7 @@ def test_a_runner_with_a_zero_character_is_a_problem_of_the_config(tmp_path: Pat
         json.dumps({"model": "m.pte", "output_root": "o", "experiments": experiments})
     )
     (problem,) = check_config(tmp_path / "c.json", files=False)
-    says(problem.text, "runner_path", "NUL character")
+    says(problem.text, "runner_path", "not a path")
 
 
 def test_samples_name_files_that_no_system_could_have(tmp_path: Path) -> None:

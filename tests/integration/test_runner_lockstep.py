@@ -288,7 +288,7 @@ def test_a_child_that_is_killed_is_a_crash_that_is_named(start: Start, toy: Path
 
 def test_a_child_that_hangs_is_stopped_at_the_limit(start: Start, toy: Path) -> None:
     child = ("--child", "--model", toy)
-    parent = start("--time-limit", 1, *ENDLESS, *child, *child)
+    parent = start("--time-limit", 5, *ENDLESS, *child, *child)
     pids = children_of(parent)
     time.sleep(0.1)
     os.kill(pids[1], signal.SIGSTOP)
