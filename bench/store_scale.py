@@ -193,10 +193,14 @@ def measure(folder: Path, address: str, count: int, operators: int) -> tuple[dic
             more += f"; DuckDB {told['duckdb_seconds']:.3g} s{'' if told['same'] else ', ANSWERS DIFFER'}"
         facts["questions"].append(told)
         judge(words, seconds, "s", QUESTION_S, more)
-    began = time.process_time()
-    load_history(store, "model_3")
-    facts["history_s"] = time.process_time() - began
-    judge(f"history of {count // MODELS} runs", facts["history_s"], "s", HISTORY_S)
+    tries = []
+    for _ in range(3):
+        began = time.process_time()
+        load_history(store, "model_3")
+        tries.append(time.process_time() - began)
+    facts["history_s"], facts["first_history_s"] = min(tries), tries[0]
+    more = f"; the first, which imports scipy: {tries[0]:.2f} s"
+    judge(f"history of {count // MODELS} runs", facts["history_s"], "s", HISTORY_S, more)
     return facts, kept
 
 

@@ -198,13 +198,12 @@ class Store:
         A column has the type of the store's column of that name: moments are datetimes in UTC."""
         with self.database.reading() as connection:
             answer = connection.execute(sa.text(sql).columns(**COLUMN_TYPES), params)
-            return [
-                {
-                    name: bool(value) if name in FLAGS and isinstance(value, int) else value
-                    for name, value in row
-                }
-                for row in (row.items() for row in answer.mappings())
-            ]
+            columns = list(answer.keys())
+            flags = [column for column in columns if column in FLAGS]
+            rows = [dict(zip(columns, row, strict=True)) for row in answer]
+        for row in rows:
+            row |= {flag: bool(row[flag]) for flag in flags if isinstance(row[flag], int)}
+        return rows
 
     def query(self, sql: str, limits: Limits = DEFAULT_LIMITS) -> Answer:
         """Return the answer to one SELECT, which can only read the store, within `limits`."""
