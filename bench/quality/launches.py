@@ -40,7 +40,9 @@ def sides_of(outcome: LockstepOutcome) -> tuple[Inferences, ...]:
     for child in range(len(outcome.results)):
         own = [place for place, taken in enumerate(turns.child) if taken == child]
         columns = turns.iterations_ns, turns.cpu_ns, turns.preemptions
-        found.append(Inferences(*([column[place] for place in own] for column in columns)))
+        wall, cpu, preemptions = ([column[place] for place in own] for column in columns)
+        others = outcome.machine.before.other_cores_until(outcome.machine.after)
+        found.append(Inferences(wall, cpu, preemptions, other_cores=others))
     return tuple(found)
 
 
@@ -96,7 +98,10 @@ def timed(launches: Sequence[Launch], side: int, threads: int, rule: Rule | None
 def keep(path: Path, pools: dict[str, list[Launch]]) -> None:
     content = {
         name: [
-            [launch.seconds, [[side.wall, side.cpu, side.preemptions] for side in launch.sides]]
+            [
+                launch.seconds,
+                [[side.wall, side.cpu, side.preemptions, side.other_cores] for side in launch.sides],
+            ]
             for launch in pool
         ]
         for name, pool in pools.items()
@@ -107,6 +112,9 @@ def keep(path: Path, pools: dict[str, list[Launch]]) -> None:
 def read(path: Path) -> dict[str, list[Launch]]:
     content = json.loads(path.read_text())
     return {
-        name: [Launch(seconds, tuple(Inferences(*side) for side in sides)) for seconds, sides in pool]
+        name: [
+            Launch(seconds, tuple(Inferences(*columns, other_cores=others) for *columns, others in sides))
+            for seconds, sides in pool
+        ]
         for name, pool in content.items()
     }

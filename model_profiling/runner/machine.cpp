@@ -29,7 +29,9 @@ std::string or_null(const std::optional<Number>& number) {
 
 struct CpuTicks {
   std::optional<uint64_t> steal;
+  std::optional<uint64_t> idle;
   std::optional<uint64_t> total;
+  std::optional<uint64_t> cpus; // that the ticks are of
 };
 
 CpuTicks cpu_ticks() {
@@ -54,7 +56,11 @@ CpuTicks cpu_ticks() {
   for (const uint64_t value : ticks) {
     total += value;
   }
-  return {ticks.back(), total};
+  uint64_t cpus = 0;
+  while (std::getline(file, line) && line.rfind("cpu", 0) == 0) {
+    ++cpus;
+  }
+  return {ticks.back(), ticks[3] + ticks[4], total, cpus};
 }
 
 // The number in this file of every CPU; null if no CPU has it.
@@ -99,7 +105,9 @@ std::string machine_json() {
   const CpuTicks ticks = cpu_ticks();
   return json::Object()
       .add("steal_ticks", or_null(ticks.steal))
+      .add("idle_ticks", or_null(ticks.idle))
       .add("total_ticks", or_null(ticks.total))
+      .add("cpus", or_null(ticks.cpus))
       .add("frequencies_khz", of_each_cpu("cpufreq/scaling_cur_freq"))
       .add("capacities", of_each_cpu("cpu_capacity"))
       .add("temperature_c", or_null(temperature_c()))

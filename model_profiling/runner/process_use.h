@@ -55,6 +55,11 @@ class ThreadsApart {
   std::vector<int> cores_; // empty when nothing was changed
 };
 
+// Puts the only thread of this process before all ordinary work of the machine, where the system allows it (root on
+// Linux): nobody takes its core then, and its caches stay warm. Several threads that wait for each other by spinning
+// could block one another.
+void go_first(size_t threads);
+
 // Returns when no other thread of this process is busy: a thread pool's workers spin for a while after work.
 IdleWait wait_for_other_threads();
 

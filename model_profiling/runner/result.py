@@ -152,16 +152,27 @@ class LaunchFacts:
 
 @dataclass(frozen=True, slots=True)
 class MachineMoment:
-    """The whole machine at one moment: CPU ticks of all cores since boot, of which the hypervisor stole
+    """The whole machine at one moment: ticks of its `cpus` since boot, of which the hypervisor stole
     `steal_ticks`. Unknown values are None."""
 
     steal_ticks: int | None = None
+    idle_ticks: int | None = None
     total_ticks: int | None = None
+    cpus: int | None = None
     frequencies_khz: tuple[int | None, ...] | None = None
     capacities: tuple[int | None, ...] | None = None
     """The speed of each core, as the kernel's scheduler knows it; the fastest have 1024."""
     temperature_c: float | None = None
     load_average: float | None = None
+
+    def other_cores_until(self, later: MachineMoment) -> float:
+        """How many cores other programs kept busy until `later`, on average, while a measurement had one;
+        0 if unknown."""
+        if None in (self.idle_ticks, later.idle_ticks, self.total_ticks, later.total_ticks, self.cpus):
+            return 0.0
+        passed = (later.total_ticks or 0) - (self.total_ticks or 0)
+        idle = (later.idle_ticks or 0) - (self.idle_ticks or 0)
+        return max(0.0, (self.cpus or 0) * (1 - idle / passed) - 1) if passed > 0 else 0.0
 
 
 @dataclass(frozen=True, slots=True)

@@ -131,6 +131,9 @@ Session::Session(const Options& options, bool watch_outputs)
   // Now: the first execution is what makes the threads of the pool. A sampler is a thread more.
   if (options.sample.empty()) {
     parts_->apart = std::make_unique<ThreadsApart>(measured_.threads);
+    if (!options.count_kernels) { // which is never timed, and under an emulator takes minutes
+      go_first(measured_.threads);
+    }
   }
   // The trace, its boundaries and the counts are of the measured executions alone.
   if (parts_->tracer) {

@@ -134,8 +134,13 @@ class Entry:
         speeds = [
             capacities[cpu] if cpu is not None and cpu < len(capacities) else None for cpu in self.turns_cpu
         ]
+        before, after = self.machine_before, self.machine_after
         return Inferences(
-            self.turns_ns, self.turns_cpu_ns, self.turns_preemptions, speeds if capacities else ()
+            self.turns_ns,
+            self.turns_cpu_ns,
+            self.turns_preemptions,
+            speeds if capacities else (),
+            other_cores=before.other_cores_until(after) if before and after else 0.0,
         )
 
     @property

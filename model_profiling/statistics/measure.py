@@ -27,6 +27,9 @@ ENOUGH = 5
 _PREEMPTION_NS = 250_000
 """What an interruption adds to the CPU time, at most: the caches that the other program used are filled again
 (10 to 220 us on a Neoverse-N1 with 1 MB of second-level cache, bench/figures/measuring.md)."""
+_SHARED_CACHES = 0.02
+"""The share that busy cores add to the time of a program that nobody interrupts, at most: they use the same
+caches and memory (1.6% on that machine)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,6 +44,8 @@ class Inferences:
     speeds: Sequence[int | None] = ()
     """The capacity of the core that each turn ended on; None if unknown."""
     alone: bool = False
+    other_cores: float = 0.0
+    """That other programs kept busy during the launch, on average."""
 
     @property
     def first(self) -> int:
@@ -113,16 +118,19 @@ def interrupted_share(launches: Iterable[Inferences]) -> float:
 
 
 def disturbance(launches: Iterable[Inferences]) -> float:
-    """The most by which interruptions can have raised the time of these inferences, as a share."""
+    """The most by which other programs can have raised the time of these inferences, as a share: by
+    interrupting them, and on other cores."""
     cpu = times = 0
+    other_cores = 0.0
     for launch in launches:
+        other_cores = max(other_cores, launch.other_cores)
         cpu += sum(sum(turn[launch.first :]) for turn in launch.cpu)
         times += sum(sum(turn[launch.first :]) for turn in launch.preemptions)
-    return _PREEMPTION_NS * times / cpu if cpu else 0.0
+    return _SHARED_CACHES * min(1.0, other_cores) + (_PREEMPTION_NS * times / cpu if cpu else 0.0)
 
 
 def unequal_error(ratio: float, disturbances: Iterable[float]) -> float:
-    """What interruptions can add to the log of a ratio. They raise both times; programs that take about as
+    """What other programs can add to the log of a ratio. They raise both times; programs that take about as
     long suffer alike, so that the ratio stays right; one that takes twice as long may suffer all of it
     alone."""
     return max(disturbances, default=0.0) * min(1.0, abs(math.log2(ratio)))

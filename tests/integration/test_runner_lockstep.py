@@ -228,6 +228,20 @@ def test_as_many_threads_as_cores_have_one_each(start: Start, toy: Path, two_cor
     raise AssertionError(f"the threads may use {allowed}")
 
 
+@pytest.mark.skipif(
+    sys.platform != "linux" or os.geteuid() != 0, reason="only root may run before ordinary programs"
+)
+def test_one_thread_runs_before_ordinary_programs_and_several_beside_them(start: Start, toy: Path) -> None:
+    """Several that wait for each other by spinning could keep each other from running."""
+    words = [word for threads in (1, 2) for word in ("--child", "--model", toy, "--threads", threads)]
+    one, two = children_of(start(*ENDLESS, *words), 2)
+    for _ in range(500):
+        if os.sched_getscheduler(one) == os.SCHED_FIFO:
+            break
+        time.sleep(0.02)
+    assert (os.sched_getscheduler(one), os.sched_getscheduler(two)) == (os.SCHED_FIFO, os.SCHED_OTHER)
+
+
 @pytest.mark.usefixtures("two_cores")
 def test_threads_that_share_their_cores_are_told_so_after_two_launches(sme2prof, exported, tmp_path) -> None:
     programs = [exported(f"{STACKS}:{name}").pte for name in ("lower", "higher")]

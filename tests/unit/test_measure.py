@@ -3,12 +3,14 @@
 import json
 import random
 import statistics
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 from recorded_runs import ARM
 
 from model_profiling.config import names
+from model_profiling.runner.result import MachineMoment
 from model_profiling.runs.comparability import INTERRUPTED, Timed, compare_timed
 from model_profiling.runs.journal import Journal
 from model_profiling.statistics.measure import (
@@ -65,6 +67,33 @@ def test_a_long_program_beside_neighbours_is_as_long_as_alone() -> None:
     assert found.low is not None and found.high is not None and found.low < 20.0 < found.high
     assert found.candidate_median == pytest.approx(0.9, rel=0.02)
     assert interrupted_share(long) == pytest.approx(ELSEWHERE_MS / (ELSEWHERE_MS + SLICE_MS), abs=0.03)
+
+
+def test_busy_cores_widen_the_interval_of_unequal_programs_that_nobody_interrupts() -> None:
+    """They slow one of the two through shared caches, which no counter shows: here by 1.6%."""
+    draw = random.Random(2)
+
+    def alone(latency_ms: float, other_cores: float) -> list[Inferences]:
+        launches = []
+        for _ in range(8):
+            wall = [[round(1e6 * latency_ms * draw.gauss(1, 0.0005)) for _ in range(8)] for _ in range(15)]
+            launches.append(Inferences(wall, wall, [[0] * 8] * 15, other_cores=other_cores))
+        return launches
+
+    unaware, aware = (
+        compare_timed(timed(alone(20.0, 0)), timed(alone(1.016, busy)), same_run=True) for busy in (0, 1.0)
+    )
+    assert unaware.high is not None and unaware.high < 20.0
+    assert aware.low is not None and aware.high is not None and aware.low < 20.0 < aware.high
+    equal = compare_timed(timed(alone(3.0, 1.0)), timed(alone(3.03, 1.0)), same_run=True)
+    assert equal.verdict is Verdict.SLOWER, "1% of programs alike is still found"
+
+
+def test_cores_that_others_keep_busy_are_what_is_neither_idle_nor_the_programs_own() -> None:
+    before = MachineMoment(idle_ticks=1000, total_ticks=4000, cpus=4)
+    assert before.other_cores_until(replace(before, idle_ticks=1300, total_ticks=4400)) == 0.0
+    assert before.other_cores_until(replace(before, idle_ticks=1100, total_ticks=4400)) == 2.0
+    assert before.other_cores_until(MachineMoment()) == 0.0, "unknown"
 
 
 def test_only_inferences_that_nobody_disturbed_count() -> None:
