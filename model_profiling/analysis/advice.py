@@ -8,21 +8,18 @@ from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
-from model_profiling.analysis.causes.avoidable import conversions, repacked_weights, same_each_time
+from model_profiling.analysis.causes.avoidable import conversions, same_each_time
 from model_profiling.analysis.causes.case import (
     Case,
     Free,
     WalkedMethods,
-    between_operators,
     identities,
     reaching,
 )
 from model_profiling.analysis.causes.language import cache_copies, unused_scores, weights_bound
 from model_profiling.analysis.causes.matrix import (
-    below_roof,
     depthwise_as_igemm,
     matrix_bound,
-    packing_dominates,
     precision_not_as_asked,
 )
 from model_profiling.analysis.causes.misses import misses_sme2
@@ -36,14 +33,13 @@ from model_profiling.analysis.causes.sme2 import (
     wrong_layer_norms,
 )
 from model_profiling.analysis.coverage import Coverage
-from model_profiling.analysis.evidence import listed_kernels
 from model_profiling.analysis.findings import WORTH, Concern, Finding, where
 from model_profiling.analysis.matching import rows_of
 from model_profiling.analysis.pairing import OperatorPair, Pairing, SideBySide, how_measured
 from model_profiling.analysis.series import SeriesAnalysis
 from model_profiling.config import names
 from model_profiling.config.series import Series
-from model_profiling.core.errors import FormatError, ProfilingError
+from model_profiling.core.errors import ProfilingError
 from model_profiling.core.formatting import listing, plural
 from model_profiling.core.number_formats import format_of_name
 from model_profiling.program.category import MATRIX
@@ -52,8 +48,6 @@ from model_profiling.runs.manifest import read_manifest
 from model_profiling.runs.metrics import read_metrics
 from model_profiling.runs.run import Run
 from model_profiling.statistics.speedup import Verdict
-
-_PACKS_WEIGHTS = "kai_run_rhs_pack"
 
 
 def findings_of(
@@ -65,26 +59,12 @@ def findings_of(
         series,
         pairings,
         about_time=manifest is None or manifest.is_arm is not False,
-        repacking={each.series: _repacking(run, each.series) for each in series},
         coverage=coverage,
         executorch=(manifest.executorch.version or "") if manifest else "",
         beside=_beside(run.whole),
         memory_rates=run.whole.memory_rates if keeps_state else {},
     )
     return tuple(_once(run, found, pairings))
-
-
-def _repacking(run: Run, series: Series) -> dict[str, int]:
-    """Kernels that packed weights while the program ran, not only while it loaded, with their calls."""
-    try:
-        uses = listed_kernels(run, series)
-    except FormatError:
-        uses = ()  # reports name the damaged file
-    return {
-        use.kernel.name: use.calls
-        for use in uses
-        if use.evidence == "executed" and use.calls and use.kernel.name.startswith(_PACKS_WEIGHTS)
-    }
 
 
 def _beside(run: Run) -> dict[Series, dict[str, float]]:
@@ -373,13 +353,9 @@ CAUSES: tuple[Cause, ...] = (
     outside,
     layout_changes,
     conversions,
-    repacked_weights,
     depthwise_as_igemm,
-    packing_dominates,
     copies,
-    between_operators,
     weights_bound,
-    below_roof,
     matrix_bound,
 )
 """Causes of lost time. An earlier cause takes its operators from later ones."""

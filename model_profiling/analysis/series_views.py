@@ -1,9 +1,9 @@
-"""Views of a series: its calls, the distance of operators from the roofline, the tree of modules."""
+"""Views of a series: its calls, and the tree of modules."""
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -11,7 +11,6 @@ import numpy as np
 from model_profiling.analysis.attribution import RunGroup, Share
 from model_profiling.analysis.operators import LOWERING, THE_MODEL, Operator
 from model_profiling.analysis.series import SeriesAnalysis
-from model_profiling.program.category import MATRIX
 
 # The calls of a run in order, with their overheads.
 
@@ -122,61 +121,6 @@ def _alike(series: SeriesAnalysis) -> Iterator[tuple[RunGroup, Sequence[int]]]:
         before += dump.runs
     if not found:
         yield first, range(len(first.runs))
-
-
-# Roofline: the best rates seen in the same dump, of arithmetic for each precision. The machine may do better:
-# an operator near the roof is not proven fast, but one far below is slow.
-
-BEST_SEEN = "best seen in this dump"
-_SHORTEST_NS = 20_000
-"""Delegates count whole microseconds: for shorter times a rate is mostly rounding."""
-
-
-@dataclass(frozen=True, slots=True)
-class Roofline:
-    gflops: Mapping[str, float]
-    """By the precision of the arithmetic."""
-    gbytes_per_s: float
-
-    def of(self, operator: Operator) -> float | None:
-        return self.gflops.get(computes_in(operator))
-
-
-@dataclass(frozen=True, slots=True)
-class RoofGap:
-    operator: Operator
-    efficiency: float
-    """Achieved rate over attainable rate; 1 is on the roof."""
-
-
-def computes_in(operator: Operator) -> str:
-    """`int8` of `int8 dynamic, int4 weights`: however it is scaled, it multiplies in int8."""
-    return operator.precision.split(" ")[0].removesuffix(",") or "unknown"
-
-
-def seen_roofline(operators: Sequence[Operator]) -> Roofline | None:
-    """The roof from the operators' own best rates; None if no program gives their cost."""
-    long_enough = [operator for operator in operators if operator.times.median_ns >= _SHORTEST_NS]
-    flops: dict[str, float] = {}
-    for operator in long_enough:
-        if operator.category in MATRIX and (rate := operator.gflops):
-            flops[computes_in(operator)] = max(rate, flops.get(computes_in(operator), 0.0))
-    traffic = [rate for operator in long_enough if (rate := operator.gbytes_per_s)]
-    return Roofline(flops, max(traffic)) if flops and traffic else None
-
-
-def roof_gaps(operators: Sequence[Operator], roof: Roofline) -> tuple[RoofGap, ...]:
-    """Every operator with a known rate, the furthest below the roof first."""
-    gaps = []
-    for operator in operators:
-        if operator.times.median_ns < _SHORTEST_NS or not operator.source.bytes_moved:
-            continue
-        traffic = (operator.gbytes_per_s or 0.0) / roof.gbytes_per_s
-        peak = roof.of(operator) if operator.category in MATRIX else None
-        arithmetic = (operator.gflops or 0.0) / peak if peak else 0.0
-        # The nearer roof is the one that limits.
-        gaps.append(RoofGap(operator, efficiency=min(1.0, max(traffic, arithmetic))))
-    return tuple(sorted(gaps, key=lambda gap: gap.efficiency))
 
 
 # The model's modules as a tree with their operators, for the flame graph.

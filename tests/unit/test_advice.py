@@ -17,7 +17,7 @@ from model_profiling.analysis.pairing import pair_series
 from model_profiling.analysis.run import RunAnalysis
 from model_profiling.analysis.series import SeriesAnalysis, series_of
 from model_profiling.analysis.series_views import Call as TimedCall
-from model_profiling.analysis.series_views import Calls, Roofline, roof_gaps, seen_roofline
+from model_profiling.analysis.series_views import Calls
 from model_profiling.analysis.sources import OperatorSource
 from model_profiling.analysis.summary import DumpAnalysis, analyse_dump
 from model_profiling.config.series import Series
@@ -340,102 +340,6 @@ def test_structure_is_told_without_a_bound_where_times_say_nothing(times: Times)
         assert isinstance(facts, dict) and {row["ms"] for row in facts["operators"]} == {None}
     not_arm = [finding.max_gain_pct for finding in causes([series_of([dump_of(calls)])], about_time=False)]
     assert not_arm == [None]
-
-
-def test_operators_far_below_the_roof_are_measured_against_the_best_seen() -> None:
-    dump = dump_of([("DELEGATE_CALL", [CONV, ("Deconvolution (NHWC, F16) #1", 1000)])])
-    fast = OperatorSource(flops=100_000_000, bytes_moved=1_000_000)
-    slow = OperatorSource(flops=1_000_000, bytes_moved=100_000, output_shape=(1, 8, 8, 8))
-    dump = with_sources(dump, Convolution=replace(fast, output_shape=(1, 8, 8, 8)), Deconvolution=slow)
-    operators = series_of([dump]).operators
-    roof = seen_roofline(operators)
-    assert roof == Roofline(gflops={"fp16": 100.0}, gbytes_per_s=1.0)
-    assert [round(gap.efficiency, 3) for gap in roof_gaps(operators, roof)] == [0.1, 1.0]
-    finding = found(dump)["below-roofline"]
-    assert finding.evidence["roof_source"] == "best seen in this dump"
-    assert finding.max_gain_pct == pytest.approx(100 * 1000 / 2001, abs=0.01), (
-        "another shape may do less work"
-    )
-
-
-def test_a_product_is_compared_with_products_of_its_own_precision() -> None:
-    """int8 products are several times as fast as fp32 ones can be: that makes no fp32 product slow."""
-    slow = OperatorSource(flops=10_000_000, bytes_moved=100_000, output_shape=(4, 512))
-    fast = OperatorSource(flops=100_000_000, bytes_moved=1_000_000)
-
-    def of(name: str) -> DumpAnalysis:
-        dump = dump_of([("DELEGATE_CALL", [(name, 1000), ("Fully Connected (NC, F32) GEMM #1", 1000)])])
-        return with_sources(dump, Convolution=fast, Fully=slow)
-
-    same, other = of("Convolution (NHWC, F32) IGEMM #1"), of("Convolution (NHWC, QC8) IGEMM #1")
-    assert "below-roofline" in found(same) and "below-roofline" not in found(other)
-    operators = series_of([other]).operators
-    roof = seen_roofline(operators)
-    assert roof is not None and roof.gflops == {"int8": 100.0, "fp32": 10.0}
-    assert {gap.efficiency for gap in roof_gaps(operators, roof)} == {1.0}
-
-
-@pytest.mark.parametrize(
-    ("name", "source", "said"),
-    [
-        ("Convolution (NHWC, F16) DWConv #1", OperatorSource(), "depthwise"),
-        ("Convolution (NHWC, F16) IGEMM #2", OperatorSource(groups=8), "8 groups"),
-        ("Fully Connected (NC, F16) GEMM #1", OperatorSource(output_shape=(1, 1000)), "single row"),
-        ("Fully Connected (NC, F16) GEMM #1", OperatorSource(output_shape=(64, 10)), "10 outputs"),
-        ("Fully Connected (NC, F16) GEMM #1", OperatorSource(output_shape=(4, 512)), "4 rows"),
-        ("Batch Matrix Multiply (NC, F16) GEMM #1", OperatorSource(output_shape=(8, 64, 64)), "heads"),
-        (
-            "Convolution (NHWC, F16) IGEMM #2",
-            OperatorSource(output_shape=(1, 8, 8, 64), kernel_size=(9, 9)),
-            "9x9",
-        ),
-        (
-            "Convolution (NHWC, F16) IGEMM #2",
-            OperatorSource(output_shape=(1, 8, 8, 64), input_shapes=((1, 8, 8, 3),)),
-            "space to depth",
-        ),
-        (
-            "Convolution (NHWC, F16) IGEMM #2",
-            OperatorSource(output_shape=(1, 4, 4, 64), kernel_size=(8, 8), input_shapes=((1, 32, 32, 8),)),
-            "",
-        ),
-        ("Convolution (NHWC, F16) IGEMM #2", OperatorSource(output_shape=(1, 8, 8, 64)), ""),
-    ],
-)
-def test_what_is_said_of_a_slow_operator_fits_its_kind(name: str, source: OperatorSource, said: str) -> None:
-    dump = dump_of([("DELEGATE_CALL", [CONV, (name, 1000)])])
-    fast = OperatorSource(flops=100_000_000, bytes_moved=1_000_000)
-    slow = replace(source, flops=1_000_000, bytes_moved=100_000)
-    operators = (replace(dump.operators[0], source=fast), replace(dump.operators[1], source=slow))
-    findings = found(replace(dump, operators=operators))
-    assert ("below-roofline" in findings) is bool(said), "a shape that explains nothing is no advice"
-    if said:
-        action = findings["below-roofline"].action
-        assert said in action and (said == "depthwise" or "depthwise" not in action)
-
-
-def test_one_of_several_alike_that_was_slow_is_not_below_the_roof() -> None:
-    """A busy machine slows down one layer of several with the same shape: its shape is not the reason."""
-    slow = ("Fully Connected (NC, F16) GEMM #1", 900)
-    row = OperatorSource(flops=1_000_000, bytes_moved=100_000, output_shape=(1, 100))
-    fast = OperatorSource(flops=100_000_000, bytes_moved=1_000_000)
-
-    def ids(*times: int) -> set[str]:
-        products = [(slow[0], time) for time in times]
-        dump = dump_of([("DELEGATE_CALL", [CONV, *products])])
-        return set(found(with_sources(dump, Convolution=fast, Fully=row)))
-
-    assert "below-roofline" in ids(900, 900) and "below-roofline" not in ids(900, 30)
-
-
-def test_a_portable_reduction_gets_no_advice_about_channels() -> None:
-    """It moves as few bytes as a slow convolution would; what it lacks is a delegate."""
-    dump = dump_of([("DELEGATE_CALL", [CONV]), ("OPERATOR_CALL", [("native_call_mean.out", 500)])])
-    fast = OperatorSource(flops=100_000_000, bytes_moved=1_000_000)
-    slow = OperatorSource(flops=1_000, bytes_moved=1_000)
-    findings = found(with_sources(dump, Convolution=fast, **{"native_call_mean.out": slow}))
-    assert set(findings) == {"outside-delegates"}
-    assert "channels" not in findings["outside-delegates"].action
 
 
 def test_matrix_operators_that_sme2_did_not_help_carry_a_reason() -> None:

@@ -13,7 +13,6 @@ from made_series import analysed, one_call
 from pages import as_read
 from said import says, says_together
 
-from model_profiling.analysis.advice import advise
 from model_profiling.analysis.pairing import pair_series
 from model_profiling.analysis.run import RunAnalysis
 from model_profiling.analysis.series import OVERHEADS, SeriesAnalysis, series_of
@@ -271,11 +270,6 @@ def test_bounds_are_of_the_time_without_the_tracer_and_never_count_what_it_takes
     slow_moment = made({CONV: 950, SIGMOID: 20}, 20, 10, untraced_us=900)
     assert slow_moment.gain_pct(0.95) == pytest.approx(100 * 950 / 970, abs=0.01), "never 100% of anything"
     says(known.bounds_are_of, "0.150 ms without")
-    beside = {finding.id: finding for finding in advise([known])}["delegate-overhead"]
-    assert beside.max_gain_pct == pytest.approx(100 * 30 / 150 * 260 / 280, abs=0.01)
-    assert beside.as_dict()["max_gain_of"] == known.bounds_are_of
-    only_tracing = made(operators, 260, 20, untraced_us=121)
-    assert "delegate-overhead" not in {finding.id for finding in advise([only_tracing])}
 
 
 def test_overheads_above_a_tenth_are_explained_and_the_tracers_part_told() -> None:

@@ -400,63 +400,6 @@ def test_an_island_names_what_causes_it_and_the_edges_are_none() -> None:
     )
 
 
-def _packed(packing: int, columns: int) -> MadeModel:
-    model = MadeModel()
-    part = model.delegate()
-    weights = model.stored((columns, 64))
-    end = part.node(
-        "FullyConnected", [model.given((128, 64)), weights], (128, columns),
-        "Fully Connected (NC, PF32) GEMM", 100, packed=packing, flops=2 * 128 * 64 * columns,
-        handle=model.place("narrow", 4),
-    )  # fmt: skip
-    part.done(end)
-    model.outputs.append(end)
-    return model
-
-
-def test_packing_that_takes_longer_than_multiplying() -> None:
-    finding = found(_packed(300, 8))["packing-dominates"]
-    (concern,) = finding.concerns
-    assert concern.where == "narrow, net.py:4" and concern.facts["packing_share"] == pytest.approx(0.75)
-    assert finding.max_gain_pct == pytest.approx(100 * 300 / 401, abs=0.01)
-    assert "packing-dominates" not in found(_packed(30, 8))
-    assert "packing-dominates" in found(_packed(1, 8), Times.EMULATED), "by shape"
-    assert "packing-dominates" not in found(_packed(1, 256), Times.EMULATED)
-    assert "repacked-weights" not in found(_product("given"))
-
-
-def _product(weights: str) -> MadeModel:
-    model = MadeModel()
-    x = model.given((4, 16, 32))
-    if weights == "given":
-        other = model.given((4, 32, 64))
-    elif weights == "computed":
-        other = model.operator("aten::expand_copy.out", [model.stored((1, 32, 64))], (4, 32, 64))
-    else:
-        other = model.value((4, 32, 64))
-    part = model.delegate()
-    event = "Batch Matrix Multiply (NC, F32) GEMM"
-    end = part.node("BatchMatrixMultiply", [x, other], (4, 16, 64), event, 800, flops=262_144)
-    part.done(end)
-    if weights == "stored":
-        # The program stores it, outside the delegate's own data: there it is an argument like any other.
-        model.tensors[other] = replace(model.tensors[other], constant=True)
-    model.outputs.append(end)
-    return model
-
-
-@pytest.mark.parametrize("times", [Times.HARDWARE, *UNTIMED])
-@pytest.mark.parametrize("weights", ["stored", "computed"])
-def test_weights_that_never_change_but_are_packed_each_time(weights: str, times: Times) -> None:
-    model = _product(weights)
-    series = model.series(times).series
-    calls = {series: {"kai_run_rhs_pack_kxn_f32p2vlx1biasf32_f32_f32_sme": 4}}
-    finding = found(model, times, repacking=calls)["repacked-weights"]
-    says(finding.action, "4 calls of packing")
-    assert finding.evidence["packing_calls"] == calls[series]
-    assert "calls of packing" not in found(model, times)["repacked-weights"].action
-
-
 def test_movement_is_called_what_it_is_where_it_costs_something() -> None:
     model = MadeModel()
     part = model.delegate()
@@ -502,7 +445,6 @@ def test_no_operator_is_in_two_findings(times: Times) -> None:
         _quantized("Softmax"),
         _permuting("two readers"),
         _grouped((7, 7), 1, 1),
-        _product("computed"),
     ):
         every = [operator.identity for one in found(model, times).values() for operator in one.operators]
         assert len(every) == len(set(every))

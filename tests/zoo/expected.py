@@ -12,15 +12,12 @@ from dataclasses import dataclass, replace
 # What a report without latencies may say of a program.
 STRUCTURAL = frozenset({
     "outside-delegates", "layout-changes", "quantize-dequantize", "input-independent",
-    "cancelling-transposes", "depthwise-as-igemm", "precision-not-as-asked", "repacked-weights",
+    "cancelling-transposes", "depthwise-as-igemm", "precision-not-as-asked",
     "unknown-operators", "data-movement", "misses-sme2", "sme2-risk", "matrix-bound",
     "wrong-results",
 })  # fmt: skip
 # What needs times, or a CPU with SME2.
-TIMED = frozenset({
-    "delegate-overhead", "below-roofline", "packing-dominates", "too-many-threads", "sme2-slower",
-    "sme2-no-faster",
-})  # fmt: skip
+TIMED = frozenset({"too-many-threads", "sme2-slower", "sme2-no-faster"})
 
 NO_RULE = "no rule for this operator"
 TRAILING = "unsqueeze_copy only supported on the trailing dimension"
@@ -100,8 +97,6 @@ CATEGORIES = {
 # Whether a matrix operator could take SME2 is known of the CPU that has it; whether its shape is one that
 # pays, too.
 _ON_SME2 = frozenset({"misses-sme2", "sme2-risk"})
-# Small matrices are far from any roof, and how far depends on the CPU.
-_SMALL = frozenset({"below-roofline", "packing-dominates"})
 # Reshapes and joins of data: worth a word where they cost something.
 _MOVES = frozenset({"data-movement"})
 
@@ -129,7 +124,7 @@ _CONVNEXT = Expected(
         Advice("cancelling-transposes", "self.depthwise(x).permute(0, 2, 3, 1)"),
         Advice("layout-changes"), Advice("data-movement", "(self.scale * rows).permute(0, 3, 1, 2)"),
     ),
-    worth=frozenset({"depthwise-as-igemm"}), may=_ON_SME2 | _SMALL,
+    worth=frozenset({"depthwise-as-igemm"}), may=_ON_SME2,
     outside=(
         *_norms("self.norm(rows)", "self.norm(self.blocks"),
         Outside("mean", ".mean((2, 3))", KEEPDIM, "keepdim=True"),
@@ -140,7 +135,7 @@ _CONVNEXT = Expected(
 _LSTM = Expected(
     "lstm.py:model", "fp32",
     found=(Advice("outside-delegates", "self.lstm(sequence)"), Advice("data-movement")),
-    worth=frozenset({"outside-delegates"}), may=_ON_SME2 | _SMALL | _ONE_COPY | {"delegate-overhead"},
+    worth=frozenset({"outside-delegates"}), may=_ON_SME2 | _ONE_COPY,
     outside=(
         Outside("squeeze split_with_sizes full", "self.lstm(sequence)", NO_RULE, "steps of the layer"),
         Outside("unsqueeze", "self.lstm(sequence)", TRAILING, "steps of the layer"),
@@ -155,7 +150,7 @@ EXPECTED = (
         Expected(
             "resnet.py:model", dtype,
             found=(),
-            may=_ON_SME2 | _MOVES | _AT_EDGE | {"below-roofline"},
+            may=_ON_SME2 | _MOVES | _AT_EDGE,
             matrix_dtypes=frozenset({dtype}),
         )
         for dtype in ("fp32", "fp16", "int8")
@@ -180,7 +175,7 @@ EXPECTED = (
             Advice("outside-delegates", "query @ key"), Advice("layout-changes"),
             Advice("cancelling-transposes"), Advice("data-movement", "torch.cat((x, picture), 1)"),
         ),
-        worth=frozenset({"outside-delegates"}), may=_ON_SME2 | _SMALL,
+        worth=frozenset({"outside-delegates"}), may=_ON_SME2,
         outside=(
             *_norms("self.norm1(x)", "self.norm2(x)"),
             Outside("squeeze", ".unbind(0)", NO_RULE, "reshape"),
@@ -197,7 +192,7 @@ EXPECTED = (
             Advice("cancelling-transposes", "self.attend("), Advice("layout-changes"),
             Advice("data-movement", "torch.cat((self.token"),
         ),
-        worth=frozenset({"outside-delegates"}), may=_ON_SME2 | _SMALL | _ONE_COPY,
+        worth=frozenset({"outside-delegates"}), may=_ON_SME2 | _ONE_COPY,
         outside=(
             *_norms("self.norm1(x)", "self.norm2(x)"),
             Outside("expand", "self.token.expand"),
@@ -214,7 +209,7 @@ EXPECTED = (
             Advice("cancelling-transposes", "self.attend("), Advice("layout-changes"),
             Advice("data-movement", "torch.cat((self.token"),
         ),
-        worth=frozenset({"outside-delegates", "precision-not-as-asked"}), may=_ON_SME2 | _SMALL | _ONE_COPY,
+        worth=frozenset({"outside-delegates", "precision-not-as-asked"}), may=_ON_SME2 | _ONE_COPY,
         outside=(
             *_norms("self.norm1(x)", "self.norm2(x)"),
             Outside("expand", "self.token.expand"),
@@ -239,7 +234,7 @@ EXPECTED = (
         # Most conversions are beside the norms outside, and disappear with them. In 8 bits, the join of token
         # and patches is little beside the conversions.
         worth=frozenset({"outside-delegates"}),
-        may=_ON_SME2 | _SMALL | _ONE_COPY | _AT_EDGE | _MOVES | {"quantize-dequantize"},
+        may=_ON_SME2 | _ONE_COPY | _AT_EDGE | _MOVES | {"quantize-dequantize"},
         outside=(
             *_norms("self.norm1(x)", "self.norm2(x)"),
             Outside(_FUSED_ATTENTION, "self.attend(", NO_RULE, _ATTENTION_INSTEAD),
@@ -256,7 +251,7 @@ EXPECTED = (
             Advice("cancelling-transposes", "self.patches(image)"), Advice("layout-changes"),
             Advice("data-movement", "torch.cat((self.token"),
         ),
-        may=_ON_SME2 | _SMALL | _ONE_COPY,
+        may=_ON_SME2 | _ONE_COPY,
         outside=(
             *_norms("self.norm1(x)", "self.norm2(x)"),
             Outside("expand", "self.token.expand"),
@@ -272,7 +267,7 @@ EXPECTED = (
             Advice("cancelling-transposes", "self.mix(self.norm2(x)"), Advice("layout-changes"),
             Advice("data-movement", "torch.cat((grown"),
         ),
-        worth=frozenset({"outside-delegates"}), may=_ON_SME2 | _SMALL,
+        worth=frozenset({"outside-delegates"}), may=_ON_SME2,
         outside=_norms("self.norm0(", "self.norm1(x)", "self.norm2(x)"),
     ),
     # Bias, mask and the places of a roll are the same in every inference; the mask alone cuts the program
@@ -285,7 +280,7 @@ EXPECTED = (
             Advice("cancelling-transposes", "self.patches(image).permute"), Advice("layout-changes"),
             Advice("data-movement"),
         ),
-        worth=frozenset({"input-independent", "outside-delegates"}), may=_ON_SME2 | _SMALL,
+        worth=frozenset({"input-independent", "outside-delegates"}), may=_ON_SME2,
         outside=(
             *_norms("self.norm1(x)", "self.norm2(x)", "self.norm(x)"),
             Outside("full scalar_tensor copy slice_scatter squeeze eq where", "self.mask(high, wide)"),
@@ -304,7 +299,7 @@ EXPECTED = (
             Advice("cancelling-transposes", "self.patches(image).permute"), Advice("layout-changes"),
             Advice("data-movement"),
         ),
-        may=_ON_SME2 | _SMALL,
+        may=_ON_SME2,
         outside=(
             *_norms("self.norm1(x)", "self.norm2(x)", "self.norm(x)"),
             Outside("mean", ".mean((1, 2))", "averaging 4D tensors across the innermost"),
@@ -315,7 +310,7 @@ EXPECTED = (
     Expected(
         "distilbert.py:model", "fp32",
         found=(Advice("outside-delegates", "scores.masked_fill"),),
-        worth=frozenset({"outside-delegates"}), may=_ON_SME2 | _SMALL | _ONE_COPY,
+        worth=frozenset({"outside-delegates"}), may=_ON_SME2 | _ONE_COPY,
         outside=(
             *_norms("self.norm1(x", "self.norm2(x"),
             Outside(f"embedding {_LAYER_NORM}", "self.words(tokens)"),
@@ -336,7 +331,7 @@ EXPECTED = (
             Advice("outside-delegates", "F.scaled_dot_product_attention("),
             Advice("cancelling-transposes", "F.scaled_dot_product_attention("),
         ),
-        worth=frozenset({"outside-delegates"}), may=_ON_SME2 | _SMALL | _MOVES | _AT_EDGE | _ONE_COPY,
+        worth=frozenset({"outside-delegates"}), may=_ON_SME2 | _MOVES | _AT_EDGE | _ONE_COPY,
         outside=(
             *_norms("self.norm1(x)", "self.norm2(x)", "self.norm(self.layer"),
             Outside(_FUSED_ATTENTION, "F.scaled_dot_product_attention(", NO_RULE, _ATTENTION_INSTEAD),
@@ -347,7 +342,7 @@ EXPECTED = (
     Expected(
         "wav2vec2.py:model", "fp32",
         found=(Advice("outside-delegates", "self.positional("), Advice("layout-changes")),
-        worth=frozenset({"outside-delegates"}), may=_ON_SME2 | _SMALL | _MOVES | {"cancelling-transposes"},
+        worth=frozenset({"outside-delegates"}), may=_ON_SME2 | _MOVES | {"cancelling-transposes"},
         outside=(
             *_norms("self.norm(x.transpose", "self.norm1(x", "self.norm2(x"),
             Outside("unsqueeze", "audio.unsqueeze(1)", TRAILING, "reshape"),
@@ -361,7 +356,7 @@ EXPECTED = (
     Expected(
         "wav2vec2.py:plain", "fp32",
         found=(Advice("outside-delegates", "self.norm1(x"), Advice("layout-changes")),
-        may=_ON_SME2 | _SMALL | _MOVES | {"cancelling-transposes", "depthwise-as-igemm"},
+        may=_ON_SME2 | _MOVES | {"cancelling-transposes", "depthwise-as-igemm"},
         outside=(
             *_norms("self.norm(x.transpose", "self.norm1(x", "self.norm2(x"),
             Outside("unsqueeze", "audio.unsqueeze(1)", TRAILING, "reshape"),
@@ -377,7 +372,7 @@ EXPECTED = (
             Advice("input-independent", "F.scaled_dot_product_attention("),
             Advice("cancelling-transposes", "F.scaled_dot_product_attention("), Advice("data-movement"),
         ),
-        worth=frozenset({"outside-delegates", "input-independent"}), may=_ON_SME2 | _SMALL,
+        worth=frozenset({"outside-delegates", "input-independent"}), may=_ON_SME2,
         outside=(
             Outside("embedding", "self.embed(tokens)"),
             Outside("mean", "x.pow(2).mean(-1, keepdim=True)", "averaging 4D tensors, got tensor of rank 3"),
@@ -401,7 +396,7 @@ EXPECTED = (
             Advice("outside-delegates", "x.chunk(2, 1)"), Advice("layout-changes"),
             Advice("data-movement", "torch.cat((past"),
         ),
-        worth=frozenset({"outside-delegates", "layout-changes"}), may=_ON_SME2 | _SMALL,
+        worth=frozenset({"outside-delegates", "layout-changes"}), may=_ON_SME2,
         outside=(
             Outside("split_with_sizes", "x.chunk(2, 1)", NO_RULE, "x[:, :24]"),
             Outside("mean", ".mean((2, 3))", KEEPDIM, "keepdim=True"),
@@ -411,7 +406,7 @@ EXPECTED = (
     Expected(
         "squeezenet.py:model", "fp32",
         found=(Advice("layout-changes"), Advice("data-movement", "torch.cat((F.relu(self.expand1")),
-        may=_ON_SME2 | _SMALL,
+        may=_ON_SME2,
     ),
     _LSTM,
     # Asked for int8; only the head is, and what its two conversions cost depends on the CPU.
@@ -428,7 +423,7 @@ EXPECTED = (
     Expected(
         "mobilenet.py:model", "fp32",
         found=(Advice("outside-delegates", "F.hardsigmoid(scale)"),),
-        may=_ON_SME2 | _SMALL | _MOVES | _AT_EDGE,
+        may=_ON_SME2 | _MOVES | _AT_EDGE,
         outside=(Outside("_to_dim_order", "F.hardsigmoid(scale)", "int64 to float32", "relu6"),),
     ),
     # In fp16 it goes by way of fp32, outside: five delegates, and layouts that change at each edge. Those are
@@ -440,7 +435,7 @@ EXPECTED = (
         ),
         # Nearly all layout changes are beside the calls outside, and disappear with them.
         worth=frozenset({"outside-delegates"}),
-        may=_ON_SME2 | _SMALL | _MOVES | _AT_EDGE | {"precision-not-as-asked", "cancelling-transposes"},
+        may=_ON_SME2 | _MOVES | _AT_EDGE | {"precision-not-as-asked", "cancelling-transposes"},
         outside=(
             Outside("_to_dim_order", "F.hardsigmoid(scale)", "int64 to float32", "relu6"),
             Outside("_to_dim_order", "F.hardsigmoid(scale)", "float16 to float32", "relu6"),

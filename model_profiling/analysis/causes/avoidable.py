@@ -9,7 +9,7 @@ from model_profiling.analysis.causes.case import CONVERSIONS, Case, Free, Method
 from model_profiling.analysis.causes.outside import why_outside
 from model_profiling.analysis.findings import Concern, Finding, line_or_layer, source_line, where
 from model_profiling.analysis.operators import Operator
-from model_profiling.analysis.series_views import calls_of, seen_roofline
+from model_profiling.analysis.series_views import calls_of
 from model_profiling.core.formatting import listing, plural
 from model_profiling.program.category import Category
 from model_profiling.program.flow import Step
@@ -178,10 +178,9 @@ def _wider(step: Step) -> bool:
     return len(widths) == 2 and widths[1] > widths[0]
 
 
-# Work that is the same in every inference: it does not depend on the input, or packs weights again.
+# Work that is the same in every inference: it does not depend on the input.
 
 _ATTENTION = "scaled_dot_product_attention"
-_PRODUCTS = ("FullyConnected", "BatchMatrixMultiply", "Conv2d")
 
 
 def same_each_time(case: Case, free: Free) -> Finding | None:
@@ -272,43 +271,3 @@ def _calls(operator: Operator, function: str) -> bool:
     """Whether the model calls `function` there; records of older kits only have the line's text."""
     place = operator.source.place
     return place.call == function if place.call else f"{function}(" in place.code
-
-
-def repacked_weights(case: Case, free: Free) -> Finding | None:
-    """Products with weights that never change but reach the backend as data: it packs them every time."""
-    products = case.largest(free, lambda operator: _fixed_but_not_stored(case, operator))
-    if not products or not case.matters(products):
-        return None
-    packing = case.repacking.get(case.series.series, {})
-    calls = sum(packing.values())
-    # Packing is at most their time beyond multiplying at the best rate seen elsewhere in its precision.
-    roof = seen_roofline([each for each in case.series.operators if each not in products])
-    saved_ms = 0.0
-    for each in products:
-        best = roof.of(each) if roof else None
-        saved_ms += each.typical_ms * (max(0.0, 1 - (each.gflops or 0.0) / best) if best else 1.0)
-    proof = f" ({plural(calls, 'call')} of packing kernels while it ran)" if calls else ""
-    return case.finding(
-        "repacked-weights",
-        f"Give {plural(len(products), 'matrix operator')} weights that are packed once",
-        "their second operand never changes, but `bmm` and `matmul` pass it as data, so XNNPACK packs it (in "
-        f"the order that kernels read) in every inference{proof}: instead of `x @ w`, write "
-        "`F.linear(x, self.w)` with `self.w = nn.Parameter(w.T.contiguous())`, which is packed once, while "
-        "the program loads",
-        products,
-        {"packing_calls": dict(packing)} if packing else {},
-        saved_ms=saved_ms,
-    )
-
-
-def _fixed_but_not_stored(case: Case, operator: Operator) -> bool:
-    """Whether its weights are the same each time, but not part of the delegate's own data."""
-    found = case.step(operator) if operator.source.node_kind in _PRODUCTS else None
-    if found is None or operator.origin == "backend":
-        return False
-    known, index = found
-    step = known.flow.steps[index]
-    if len(step.reads) < 2 or step.inputs[1].constant or index in known.independent:
-        return False
-    weights = step.reads[1]
-    return weights in known.flow.constants or known.flow.made_by.get(weights, -1) in known.independent

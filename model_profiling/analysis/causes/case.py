@@ -64,8 +64,6 @@ class Case:
     coverage: Coverage | None = None
     """What is proven to run on SME2."""
     executorch: str = ""
-    repacking: Mapping[Series, Mapping[str, int]] = field(default_factory=dict)
-    """Kernels that packed weights while the program ran, with their calls, where calls were counted."""
     beside: Mapping[Series, Mapping[str, float]] = field(default_factory=dict)
     """Other number formats of the model, measured beside this run: milliseconds."""
     memory_rates: Mapping[int, float] = field(default_factory=dict)
@@ -208,38 +206,6 @@ def counted(operators: Sequence[Operator]) -> str:
 def some_of(names: Sequence[str], most: int = KINDS_NAMED) -> str:
     """`conv1d, weight_norm, gelu and others`."""
     return listing((*names[:most], "others") if len(names) > most else names)
-
-
-def between_operators(case: Case, _free: Free) -> Finding | None:
-    """Time of a single delegate call beside its operators; `outside` covers the edges of several calls."""
-    series = case.series
-    spent = series.spent(series.breakdown.delegate_overhead)
-    if not case.timed or series.first.delegate_calls != 1 or spent.share < 0.10:
-        return None
-    inside, short = sum(operator.delegated for operator in series.operators), short_operators(series)
-    steps = [f"{inside} operators run in one delegate call, {short} of them in less than a microsecond"]
-    if is_cut(series):
-        steps.append(
-            "XNNPACK's clock counts whole microseconds only, so this time includes about half a microsecond "
-            "of each operator"
-        )
-    steps.append(
-        "the percentage does not include the tracer's own time"
-        if series.tracing.ms
-        else "the tracer adds a little to each, so check the latency without it first"
-    )
-    evidence = {
-        "ms": spent.ms,
-        "share": spent.share,
-        "operators_in_call": inside,
-        "operators_below_1us": short,
-        "tracer_ms": series.tracing.ms,
-    }
-    title = "Merge small operators: the delegate spends time between them"
-    gain = series.gain_pct(0.0, spent.ms)
-    if gain < 100 * WORTH:
-        return None
-    return Finding("delegate-overhead", title, tuple(steps), series, evidence=evidence, max_gain_pct=gain)
 
 
 def short_operators(series: SeriesAnalysis) -> int:

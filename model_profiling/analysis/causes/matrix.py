@@ -1,5 +1,4 @@
-"""Causes in matrix operators: most of the time, far below the roof, grouped, packed too long, in another
-precision."""
+"""Causes in matrix operators: most of the time, grouped, in another precision."""
 
 from __future__ import annotations
 
@@ -8,109 +7,16 @@ from math import prod
 from pathlib import PurePath
 
 from model_profiling.analysis.causes.avoidable import calls_attention
-from model_profiling.analysis.causes.case import Case, Free, identities, reaching
-from model_profiling.analysis.findings import WORTH, Concern, Finding, by_kind, percent, rounded, where
+from model_profiling.analysis.causes.case import Case, Free, reaching
+from model_profiling.analysis.findings import Concern, Finding, by_kind, percent, rounded, where
 from model_profiling.analysis.matching import matrix_operators, rows_of
 from model_profiling.analysis.operators import Operator
 from model_profiling.analysis.series import SeriesAnalysis
-from model_profiling.analysis.series_views import BEST_SEEN, roof_gaps, seen_roofline
 from model_profiling.core.formatting import listing, plural
 from model_profiling.core.number_formats import FORMATS, format_of_name
 from model_profiling.program.category import MATRIX, Category
 
-_FAR_BELOW = 0.25
-_FEW_ROWS = 8
 _FEW_CHANNELS = 16
-_LARGE_WINDOW = 25
-_SHORT_SUM = 4
-
-
-def below_roof(case: Case, free: Free) -> Finding | None:
-    series = case.series
-    roof = seen_roofline(series.operators)
-    if not case.timed or roof is None:
-        return None
-    gaps = roof_gaps(series.operators, roof)
-    # The best of those with the same shape: a slow moment of one of them is not its shape's fault.
-    available = identities(free)
-    best: dict[tuple[object, ...], float] = {}
-    for gap in gaps:
-        best[_shape(gap.operator)] = max(gap.efficiency, best.get(_shape(gap.operator), 0.0))
-    low = [
-        gap
-        for gap in gaps
-        if best[_shape(gap.operator)] < _FAR_BELOW
-        and gap.operator.delegated
-        and gap.operator.category in MATRIX
-        and gap.operator.identity in available
-        and series.spent_by([gap.operator]).share >= WORTH
-        and _faster(gap.operator)
-    ]
-    if not low:
-        return None
-    low.sort(key=lambda gap: -gap.operator.typical_ms)
-    return case.finding(
-        "below-roofline",
-        f"Change the shape of {plural(len(low), 'matrix operator')} far below the machine's speed",
-        tuple(dict.fromkeys(_faster(gap.operator) for gap in low)),
-        [
-            Concern(
-                (gap.operator,),
-                where(gap.operator),
-                f"{100 * gap.efficiency:.1f}% of the roof ({BEST_SEEN})",
-                {
-                    "precision": gap.operator.precision,
-                    "efficiency": gap.efficiency,
-                    "gflops": rounded(gap.operator.gflops),
-                    "gbytes_per_s": rounded(gap.operator.gbytes_per_s),
-                },
-            )
-            for gap in low
-        ],
-        {
-            "roof_gflops": {precision: round(rate, 3) for precision, rate in roof.gflops.items()},
-            "roof_gbytes_per_s": round(roof.gbytes_per_s, 3),
-            "roof_source": BEST_SEEN,
-        },
-    )
-
-
-def _shape(operator: Operator) -> tuple[object, ...]:
-    source = operator.source
-    return operator.type, source.input_shapes, source.output_shape, source.kernel_size, source.groups
-
-
-def _faster(operator: Operator) -> str:
-    """What helps against its shape; empty if its shape does not explain it."""
-    if operator.kind == "depthwise convolution":
-        return (
-            "a depthwise convolution does little arithmetic for each byte: a plain one of fewer channels may "
-            "be faster"
-        )
-    if operator.source.groups > 1:
-        return f"{operator.source.groups} groups make small matrices: use fewer groups"
-    if not operator.source.output_shape:
-        return ""
-    return _faster_product(operator) if operator.category is Category.GEMM else _faster_convolution(operator)
-
-
-def _faster_convolution(operator: Operator) -> str:
-    shape, window = operator.source.output_shape, operator.source.kernel_size or (1, 1)
-    inputs = operator.source.input_shapes[0] if operator.source.input_shapes else ()
-    if prod(window) > _LARGE_WINDOW and not reads_patches(operator):
-        side = f"{window[0]}x{window[1]}"
-        return (
-            f"a {side} window reads its input many times: several smaller windows one after another do "
-            "less work"
-        )
-    if shape[-1] < _FEW_CHANNELS:
-        return f"{plural(shape[-1], 'output channel')} do not fill a tile: more channels cost little"
-    if inputs and inputs[-1] < _SHORT_SUM:
-        channels = plural(inputs[-1], "input channel")
-        return f"{channels} make short sums: move pixels into channels (space to depth) before it"
-    if prod(shape[:-1]) < _FEW_ROWS:
-        return "the image is small, so each weight is used only a few times: compute several inputs at once"
-    return ""
 
 
 def reads_patches(operator: Operator) -> bool:
@@ -118,26 +24,6 @@ def reads_patches(operator: Operator) -> bool:
     source = operator.source
     window, inputs = prod(source.kernel_size or (1, 1)), source.input_shapes[0] if source.input_shapes else ()
     return window > 1 and bool(inputs) and prod(inputs[:-1]) >= prod(source.output_shape[:-1]) * window
-
-
-def _faster_product(operator: Operator) -> str:
-    shape = operator.source.output_shape
-    if operator.kind == "matmul":
-        return "a batch of small products does not fill a tile: use fewer, larger heads"
-    rows = prod(shape[:-1])
-    if rows == 1:
-        return (
-            "with a single row, each weight that is read is used once: use a smaller number format, or "
-            "compute several inputs at once"
-        )
-    if rows < _FEW_ROWS:
-        return f"{rows} rows are few for the weights that are read: compute more inputs at once"
-    if shape[-1] < _FEW_CHANNELS:
-        return (
-            f"{plural(shape[-1], 'output')} do not fill a tile: join it with another layer that reads the "
-            "same input"
-        )
-    return ""
 
 
 # A model bound by its matrix products. No bound: what another number format or SME2 brings was not measured.
@@ -326,49 +212,6 @@ def _grouped_concern(operator: Operator) -> Concern:
         "gflops": rounded(operator.gflops),
     }
     return Concern((operator,), where(operator), shape, facts)
-
-
-_FEW_USES = 16
-"""Columns of the result, so uses of each packed element. With so few, packing is most of the work."""
-
-
-def packing_dominates(case: Case, free: Free) -> Finding | None:
-    """Matrix operators that pack longer than they multiply: by time, or by shape where times say nothing."""
-    packed = (each for each in free if each.delegated and each.origin != "backend" and each.packed)
-    products = {each.key: each for each in packed}
-    packs = (each for each in free if each.origin == "backend" and each.kind == "pack")
-    pairs = [
-        (pack, product)
-        for pack in packs
-        if (product := products.get(pack.key))
-        and (pack.typical_ms > product.typical_ms if case.timed else 0 < _columns(product) <= _FEW_USES)
-    ]
-    if not pairs or not case.matters([product for _, product in pairs]):
-        return None
-    pairs.sort(key=lambda pair: -case.weight(pair[0] if case.timed else pair[1]))
-    one = len(pairs) == 1
-    concerns = []
-    for pack, product in pairs:
-        rows, columns = prod(product.source.output_shape[:-1]), _columns(product)
-        facts: dict[str, object] = {"rows": rows, "columns": columns}
-        if case.timed:
-            both = pack.typical_ms + product.typical_ms
-            facts["packing_share"] = pack.typical_ms / both if both else 0.0
-        note = f"for {product.name}{f', {rows} x {columns}' if columns else ''}"
-        concerns.append(Concern((pack,), where(product), note, facts))
-    return case.finding(
-        "packing-dominates",
-        f"Make {plural(len(pairs), 'matrix operator')} larger, or keep {'it' if one else 'them'} off the "
-        f"packed path: packing {'its' if one else 'their'} input "
-        + ("takes longer than multiplying" if case.timed else "is most of the work"),
-        "each packed element is used once for each output column: join layers that read the same input "
-        "into one layer with all their outputs",
-        concerns,
-    )
-
-
-def _columns(operator: Operator) -> int:
-    return operator.source.output_shape[-1] if operator.source.output_shape else 0
 
 
 # Matrix operators in a wider precision than exported. No bound: the other precision was not measured.
