@@ -49,17 +49,22 @@ def compute_metrics(
     """Return the content of metrics.json; `by_series` is the result of `latencies`."""
     pairs = manifest.pairs or ()
     results = {result.series: result for result in manifest.results}
-    settings = AnalysisSettings.model_validate(manifest.settings.get("analysis") or {})
     return Metrics(
         model=Path(manifest.model).name,
         times=Run(run_dir, manifest).times,
         latencies=tuple(by_series.values()),
         stability=tuple(_stability(manifest, journal, list(by_series))),
-        comparisons=tuple(
-            PairSpeedup(pair.label, pair.baseline, pair.candidate, _speedup(settings, journal, pair))
-            for pair in pairs
-        ),
+        comparisons=comparisons(manifest, journal),
         parity=tuple(_parity(results, manifest, run_dir, pair) for pair in pairs),
+    )
+
+
+def comparisons(manifest: Manifest, journal: Journal) -> tuple[PairSpeedup, ...]:
+    """Return what the latencies say about the run's pairs."""
+    settings = AnalysisSettings.model_validate(manifest.settings.get("analysis") or {})
+    return tuple(
+        PairSpeedup(pair.label, pair.baseline, pair.candidate, _speedup(settings, journal, pair))
+        for pair in manifest.pairs or ()
     )
 
 

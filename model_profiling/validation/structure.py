@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from functools import cache, cached_property
-from itertools import chain
+from functools import cached_property
 from pathlib import Path
 
 from model_profiling.analysis import operators
@@ -20,12 +19,11 @@ from model_profiling.core.checks import Check, Status, check_unless
 from model_profiling.core.errors import FormatError, ProfilingError
 from model_profiling.core.formatting import plural
 from model_profiling.core.records import read_json_object
-from model_profiling.core.safe_read import inside, is_regular, is_there
+from model_profiling.core.safe_read import is_regular, is_there
 from model_profiling.program.category import MATRIX
-from model_profiling.runner.result import LockstepResult, read_lockstep_result, read_result
-from model_profiling.runs import Manifest, Run, Times
+from model_profiling.runs import Manifest, Run
 from model_profiling.runs.folders import refuse_links_out
-from model_profiling.runs.journal import TIMED, Entry
+from model_profiling.runs.journal import Journal
 from model_profiling.runs.manifest import MEASURE_AGAIN
 from model_profiling.runs.metrics import COMPUTE_AGAIN
 
@@ -40,20 +38,14 @@ class CheckedRun:
 
     @cached_property
     def run(self) -> Run:
-        run = Run.open(self.path)
-        if run.manifest is not None and not run.manifest.version_0:
-            return run
-        return Run.open(self.path, times=self._users_word())
+        return Run.open(self.path)
 
-    def _users_word(self) -> Times | None:
-        """The `--times` with which the dumps were analysed: the check must use the same."""
-        try:
-            entries = read_json_object(self.path / names.ANALYSIS, ANALYSE_AGAIN).get("series")
-        except ProfilingError:
-            return None  # another check reports the damage
-        listed = entries if isinstance(entries, list) else []
-        times = [entry.get("times") for entry in listed if isinstance(entry, dict)]
-        return Times.HARDWARE if Times.HARDWARE.value in times else None
+    @property
+    def measured(self) -> tuple[Manifest, Journal]:
+        """What all figures follow from."""
+        if self.manifest is None or self.run.journal is None:
+            raise NoVerdict(f"there is no {names.JOURNAL}")
+        return self.manifest, self.run.journal
 
     @property
     def manifest(self) -> Manifest | None:
@@ -220,7 +212,7 @@ def dumps_parse(run: CheckedRun, wrong: list[str]) -> str:
         raise NoVerdict("there are none")
     damaged = (run.analysis,) if isinstance(run.analysis, FormatError) else run.analysis.damaged
     wrong += [problem.problem for problem in damaged]
-    wrong += [*_wrong_runs(run), *_uneven_launches(run)]
+    wrong += _wrong_runs(run)
     remarks = (remark for dump in run.whole_dumps for remark in dump.warnings)
     wrong += [remark.seen for remark in remarks if remark.code == operators.MISFIT]
     runs = sum(dump.runs for dump in run.whole_dumps)
@@ -242,19 +234,6 @@ def _wrong_runs(run: CheckedRun) -> Iterator[str]:
             if not length and result.runs is not None and dump.runs != result.runs:
                 held = f"{dump.path.name} has {plural(dump.runs, 'run')}"
                 yield f"{held}, but the manifest says {result.runs}"
-
-
-def _uneven_launches(run: CheckedRun) -> Iterator[str]:
-    """Experiments of one launch have one turn each in every cycle; otherwise their turns cannot be paired."""
-    seen: dict[str, DumpAnalysis] = {}
-    for result in run.run.results:
-        for dump in run.dumps_of.get(result.series, ()) if result.etdump_turn_length else ():
-            first = seen.setdefault(dump.dump.met, dump)
-            if dump.turns[-1] != first.turns[-1]:
-                counts = (
-                    f"{one.path.name} has {plural(int(one.turns[-1]) + 1, 'turn')}" for one in (first, dump)
-                )
-                yield f"{', '.join(counts)}: they are not from the same launch"
 
 
 @question("closure", "report it: the attribution is wrong for these dumps")
@@ -291,69 +270,3 @@ def _calls(dump: DumpAnalysis) -> list[tuple[int, int, str, int]]:
         for node in dump.attribution.groups[0].nodes
         if node.level == "call"
     ]
-
-
-# All figures are computed from the journal, so an edited journal would falsify everything. It is checked
-# against the runner's own files.
-
-
-@question("journal", MEASURE_AGAIN)
-def journal_agrees(checked: CheckedRun, wrong: list[str]) -> str:
-    """Whether the latencies are those in the runner's files."""
-    journal = checked.run.journal
-    if journal is None:
-        raise NoVerdict("there is none")
-    entries = [entry for entry in journal.entries() if entry.state == "done" and entry.kind in TIMED]
-    if not entries:
-        raise NoVerdict("nothing was timed")
-    written = [entry for entry in entries if entry.told]
-    launches = cache(read_lockstep_result)
-    for entry in written:
-        path = inside(checked.path, entry.told or "", f"{names.JOURNAL}: told")
-        try:
-            every = _written(entry, path, launches(path) if entry.launch else None)
-            alone = (entry.iterations_ns,), (entry.cpu_ns,), (entry.preemptions,)
-            ours = (entry.turns_ns, entry.turns_cpu_ns, entry.turns_preemptions) if entry.launch else alone
-            for columns in zip(every, ours, _UNITS, strict=True):
-                wrong += _unlike_column(entry, *columns)
-        except ProfilingError as problem:
-            wrong.append(f"{entry.told}: {problem.problem}")
-    answer = f"the latencies of {plural(len(written), 'process')} match what the runner wrote"
-    if not wrong and len(written) < len(entries):
-        without = plural(len(entries) - len(written), "process")
-        lacking = f"for {without} the runner's file was not kept to check them with"
-        raise NoVerdict(f"{answer}, {lacking}" if written else lacking, "optional")
-    return answer
-
-
-_UNITS = ("ns", "ns of CPU time", "interruptions")
-_Columns = tuple[Sequence[Sequence[int]], ...]
-"""Wall times, CPU times and interruptions, turn by turn; a process by itself is one turn."""
-
-
-def _written(entry: Entry, path: Path, launch: LockstepResult | None) -> _Columns:
-    """Every inference as the runner wrote it."""
-    if launch is None:
-        alone = read_result(path)
-        return (alone.iterations_ns,), (alone.cpu_ns,), (alone.preemptions,)
-    if not 0 <= entry.told_child < len(launch.results):
-        raise FormatError(f"it has no program {entry.told_child}", MEASURE_AGAIN)
-    own = [number for number, child in enumerate(launch.turns.child) if child == entry.told_child]
-    columns = launch.turns.iterations_ns, launch.turns.cpu_ns, launch.turns.preemptions
-    return tuple([column[number] for number in own] for column in columns)
-
-
-def _unlike_column(
-    entry: Entry, written: Sequence[Sequence[int]], ours: Sequence[Sequence[int]], unit: str
-) -> Iterator[str]:
-    place = f"{entry.kind} round {entry.round} of {entry.series}"
-    if [len(turn) for turn in written] != [len(turn) for turn in ours]:
-        theirs, here = (plural(sum(map(len, turns)), "inference") for turns in (written, ours))
-        yield f"{place} has {here} in {names.JOURNAL}, but the runner wrote {theirs} ({entry.told})"
-        return
-    flat = zip(chain.from_iterable(written), chain.from_iterable(ours), strict=True)
-    for number, (wrote, has) in enumerate(flat):
-        if wrote != has:
-            here = f"took {has} {unit} in {names.JOURNAL}"
-            yield f"{place}, inference {number} {here}, but the runner wrote {wrote} {unit} ({entry.told})"
-            return
