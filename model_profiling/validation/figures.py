@@ -119,8 +119,9 @@ def summary_matches(checked: CheckedRun, wrong: list[str]) -> str:
     content = read_json_object(path, ANALYSE_AGAIN)
     if checked.promises_little and "schema_version" not in content:
         raise NoVerdict(f"{names.ANALYSIS} was written by the earlier kit; sme2prof analyze writes it again")
+    rows: Any = content.get("per_etdump")
     try:
-        stated = {(row["experiment"], row["threads"]): _stated(row) for row in content["per_etdump"]}
+        stated = {(row["experiment"], row["threads"]): _stated(row) for row in rows}
     except (AttributeError, KeyError, TypeError, ValueError):
         raise NoVerdict(f"{names.ANALYSIS}: per_etdump cannot be read", "fail", ANALYSE_AGAIN) from None
     for series in checked.series:
