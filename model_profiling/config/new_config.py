@@ -14,7 +14,6 @@ from model_profiling.config.sweep import OWN_RUNGS, SweepConfig
 from model_profiling.core.errors import InputError
 from model_profiling.core.files import is_stream
 from model_profiling.core.number_formats import USUAL
-from model_profiling.models import registry
 from model_profiling.runner.machine import TargetChoice, parse_target, place_of
 from model_profiling.targets import plan_targets
 
@@ -56,19 +55,13 @@ def config_template(
 
 
 def sweep_template(models: Sequence[str], target: str, name: str) -> dict[str, object]:
-    """The JSON of a sweep called `name` with every number format that one of `models` supports; an exported
-    program has its own."""
-    supported: set[str] = set()
-    for model in models:
-        if not model.endswith(".pte"):
-            chosen = registry.choose(model)
-            supported.update(registry.discover()[chosen.model].dtypes if chosen else USUAL)
-    formats = [dtype for dtype in USUAL if dtype in supported]
+    """The JSON of a sweep called `name` in the usual number formats; an exported program has its own."""
+    exports = not all(model.endswith(".pte") for model in models)
     return {
         "schema_version": 1,
         "name": re.sub(r"[^A-Za-z0-9._-]+", "_", name).strip("._-") or "sweep",
         "models": list(models),
-        **({"dtypes": formats, "backends": ["xnnpack"]} if formats else {}),
+        **({"dtypes": list(USUAL), "backends": ["xnnpack"]} if exports else {}),
         "threads": [1],
         "rungs": ["on", "off"],
         "targets": [_concrete(target).kind if target == "auto" else target],

@@ -16,16 +16,15 @@ from pydantic_core import ErrorDetails
 from model_profiling.compat.earlier_config import json_cure
 from model_profiling.config.values import shown
 from model_profiling.core.errors import InputError
-from model_profiling.core.files import is_stream
 from model_profiling.core.formatting import did_you_mean
-from model_profiling.core.safe_read import is_too_deep, open_regular
+from model_profiling.core.safe_read import MIB, read_text
 
 Parsed = typing.TypeVar("Parsed")
 
 _MOST_PROBLEMS = 200
 _MOST_IN_ONE_LINE = 5
 _LONGEST_KEY = 80
-_LARGEST = 4_000_000
+_LARGEST = 4 * MIB
 _WORDS = {
     r"^\w+ (?=should)": "it ",
     " after validation": "",
@@ -124,15 +123,9 @@ def read_object(path: Path, maker: str = "sme2prof config new") -> dict[str, obj
         raise InputError(f"{path} is a program, not a config", f"use `sme2prof profile {path}`")
     if not path.exists():
         raise InputError(f"there is no {path}", f"make one with `{maker}`")
-    with path.open("rb") if is_stream(path) else open_regular(path, follow=True) as stream:
-        content = stream.read(_LARGEST + 1)
-    if len(content) > _LARGEST:
-        raise InputError(f"{path} is too large for a config", "name the right file")
     try:
-        text = content.decode("utf-8-sig")
+        text = read_text(path, _LARGEST, follow=True, errors="strict")
         parsed: object = json.loads(text, object_pairs_hook=_once_each)
-        if is_too_deep(text):
-            raise RecursionError("it is nested too deeply")
     except json.JSONDecodeError as error:
         where = f"line {error.lineno} column {error.colno}"
         return Problem(where, f"is not JSON: {error.msg.lower()}", json_cure(error))

@@ -58,7 +58,7 @@ def parse_config(
     config = _resolved(written, folder.resolve(), builtin)
     if problems := (*_setting_problems(written), *_pair_problems(config), *_same_runner_problems(config)):
         return None, problems
-    return config, tuple(_file_problems(config, written, folder.resolve())) if files else ()
+    return config, tuple(_file_problems(config)) if files else ()
 
 
 def checked_config(raw: Mapping[str, object], *, folder: Path) -> ProfileConfig:
@@ -316,26 +316,25 @@ def _target_problems(target: TargetSettings) -> Iterator[Problem]:
         yield Problem("target.host", "is missing", "name the machine to reach with ssh")
 
 
-def _file_problems(config: ProfileConfig, written: ProfileConfig, folder: Path) -> Iterator[Problem]:
-    """Files that are missing; `written` holds the paths as the user wrote them."""
-    yield from _missing("model", written.model, config.model, folder)
-    experiments = zip(config.experiments, written.experiments, strict=True)
-    for place, (experiment, as_written) in enumerate(experiments):
-        if experiment.runner is None or as_written.runner is None:
-            continue
-        where = f"experiments[{place}].runner_path"
-        yield from _missing(where, as_written.runner, experiment.runner, folder)
-        if experiment.runner.is_file() and not os.access(experiment.runner, os.X_OK):
-            yield Problem(where, f"{experiment.runner} is not executable", f"chmod +x {experiment.runner}")
-    inputs = zip(config.inputs.files, written.inputs.files, strict=True)
-    for place, (file, file_as_written) in enumerate(inputs):
-        yield from _missing(f"inputs.files[{place}]", file_as_written, file, folder)
+def _file_problems(config: ProfileConfig) -> Iterator[Problem]:
+    """Files that are missing, and a folder for results that cannot be one."""
+    runners = [experiment.runner for experiment in config.experiments]
+    named = {
+        "model": config.model,
+        **{f"experiments[{place}].runner_path": path for place, path in enumerate(runners) if path},
+        **{f"inputs.files[{place}]": path for place, path in enumerate(config.inputs.files)},
+    }
+    for where, path in named.items():
+        if not path.is_file():
+            what = "a folder" if path.is_dir() else "missing"
+            cure = next(cure for key, cure in _CURES.items() if key in where)
+            yield Problem(where, f"{path} is {what}", cure)
+        elif path in runners and not os.access(path, os.X_OK):
+            yield Problem(where, f"{path} is not executable", f"chmod +x {path}")
     above = (config.output_root, *config.output_root.parents)
     start = next((path for path in above if path.exists()), None)
-    if start and not start.is_dir():
-        yield Problem("output_root", f"{start} is a file", "name a folder")
-    elif start and not os.access(start, os.W_OK):
-        yield Problem("output_root", f"{start} is not writable", "name a folder you may write to")
+    if start and not (start.is_dir() and os.access(start, os.W_OK)):
+        yield Problem("output_root", f"{start} is not a folder you may write to", "name another folder")
 
 
 _CURES = {
@@ -344,11 +343,3 @@ _CURES = {
     f"path, or build it ({build_runners()})",
     "inputs": "correct the path, or drop it to use made-up inputs",
 }
-
-
-def _missing(where: str, written: Path, path: Path, folder: Path) -> Iterator[Problem]:
-    if path.is_file():
-        return
-    places = f"not in {folder}" if folder == Path.cwd() else f"neither in {folder} nor in {Path.cwd()}"
-    what = "a folder" if path.is_dir() else "missing" if written.is_absolute() else places
-    yield Problem(where, f"{written} is {what}", next(cure for key, cure in _CURES.items() if key in where))

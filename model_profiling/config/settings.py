@@ -31,7 +31,6 @@ from model_profiling.config.values import (
     Duration,
     Features,
     Name,
-    Seconds,
     Seed,
     Share,
     Text,
@@ -103,9 +102,9 @@ class Experiment(Settings):
         default=(1,), validation_alias=AliasChoices("threads", "num_threads"), examples=[1, [1, 2, 4]]
     )
     """Thread count, or a list of them to sweep (older name: num_threads)."""
-    cpu_affinity: Cpus = Field(default=(), examples=[[4, 5], "4-7", "0xf0", "big"])
-    """CPUs the process may run on: a list, ranges ("4-7"), a hexadecimal mask ("0xf0"), or a cluster
-    ("little", "big", "prime") where the machine has several kinds of CPU."""
+    cpu_affinity: Cpus = Field(default=(), examples=[[4, 5], "big"])
+    """CPUs the process may run on: numbers, or a cluster ("little", "big", "prime") where the machine has
+    several kinds of CPU."""
     extra_args: tuple[Annotated[Word, AfterValidator(own_argument)], ...] = Field(
         default=(), max_length=MOST_ENTRIES, examples=[["--flag", "value"]]
     )
@@ -208,14 +207,6 @@ class Schedule(Settings):
     )
     seed: Seed | None = Field(default=None, examples=[7])
     """Seed of the random order; left out, one is drawn and recorded."""
-    cool_down_s: Seconds = 0.0
-    """Seconds to rest before each process."""
-    max_temperature_c: Annotated[float, Field(strict=True, ge=20, le=120, allow_inf_nan=False)] | None = (
-        Field(default=None, examples=[45])
-    )
-    """Wait before a process until the target is no hotter than this, where it can tell."""
-    temperature_wait_s: Seconds = 300.0
-    """Longest wait for `max_temperature_c`; after it the run goes on with a warning."""
     sample: Annotated[bool, Field(strict=True)] = False
     """Run each experiment once more by itself and look where its threads are: which kernels an operator's
     time goes to. Nothing of that run is a latency."""

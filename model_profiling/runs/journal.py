@@ -109,7 +109,6 @@ class Entry:
     kernels_note: str | None = None
     kernel_sizes: Mapping[str, tuple[tuple[int, ...], ...]] = field(default_factory=dict)
     """The first three arguments of the calls of `kernels`, and the number of calls."""
-    temperature_c: float | None = None
     told: str | None = None
     """File with the runner's own output for the process or its launch; None if not kept."""
     told_child: int = 0

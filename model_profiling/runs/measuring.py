@@ -34,7 +34,6 @@ from model_profiling.runs.manifest_head import schedule_facts, with_results
 from model_profiling.runs.schedule import Order, emulated_seconds
 from model_profiling.targets import Job, MachineFacts, Outcome, Target
 
-_TEMPERATURE_POLL_S = 2.0
 _KERNEL_LINE = re.compile(r"XNNPACK.{0,40}(?:Using \w{1,40} microkernel '|running operator \d)")
 """In XNNPACK's log, on a terminal or in logcat."""
 
@@ -154,7 +153,7 @@ class Measuring:
 
     def do(self, step: Step, **job: Any) -> None:
         """Run one process alone; `job` overrides fields of its job."""
-        blank = self.blank(step, self.rest())
+        blank = self.blank(step)
         began = time.monotonic()
         with scratch_folder(self.place) as scratch:
             try:
@@ -191,7 +190,7 @@ class Measuring:
                 Between(round_number, moment(), phone.temperature_c, thermal, battery, phone.clusters)
             )
 
-    def blank(self, step: Step, temperature: float | None) -> Entry:
+    def blank(self, step: Step) -> Entry:
         return Entry(
             kind=step.kind,
             experiment=step.series.experiment,
@@ -201,7 +200,6 @@ class Measuring:
             state="done",
             started=moment(),
             seconds=0.0,
-            temperature_c=temperature,
         )
 
     def job(self, step: Step) -> Job:
@@ -301,29 +299,6 @@ class Measuring:
         with files.replacing(name) as part:
             shutil.copyfile(source, part)
         return self.place.relative(name)
-
-    def rest(self) -> float | None:
-        """Cool down as configured; return the start temperature if there is a limit and it is known."""
-        schedule = self.config.schedule
-        if schedule.cool_down_s:
-            time.sleep(schedule.cool_down_s)
-        limit = schedule.max_temperature_c
-        if limit is None:
-            return None
-        temperature = self.target.facts().temperature_c
-        if temperature is None:
-            seen = f"target {self.target.name} reports no temperature: max_temperature_c has no effect"
-            self.warn(Diagnostic(None, "no_effect", seen))
-        waited_until = time.monotonic() + schedule.temperature_wait_s
-        while temperature is not None and temperature > limit:
-            if time.monotonic() >= waited_until:
-                stayed = f"stayed hotter than {limit:g} C for {schedule.temperature_wait_s:g} s"
-                self.warn(Diagnostic(None, "hot", f"the target {stayed}; measured anyway"))
-                break
-            self.progress.advance(0, 1, f"waiting for {temperature:.0f} C to fall to {limit:g} C")
-            time.sleep(_TEMPERATURE_POLL_S)
-            temperature = self.target.facts().temperature_c
-        return temperature
 
     def warn(self, remark: Diagnostic) -> None:
         if remark not in self.warnings:

@@ -183,8 +183,7 @@ class Rounds:
 
     def _launch(self, target: Target, turns: TurnPlan, group: Sequence[_Asked], number: int) -> None:
         first, step = group[0]
-        temperature = first.rest()
-        blanks = [run.blank(step, temperature) for run, step in group]
+        blanks = [run.blank(step) for run, step in group]
         began = time.monotonic()
         with _scratch(first) as scratch:
             jobs = [run.job(step) for run, step in group]

@@ -73,7 +73,7 @@ def found(arm_phone: VirtualPhone, exported, script, tmp_path: Path) -> tuple[Fo
     """The example's run on a phone, and the same experiments under emulation, both made at once."""
     raw = json.loads(EXAMPLE.read_text())
     raw |= {"model": str(exported("toy_cnn", "fp32").pte)}
-    raw["schedule"] |= {"rounds": 2, "budget_s": 1, "cool_down_s": 0}
+    raw["schedule"] = {"rounds": 2, "budget_s": 1}
     before = arm_phone.settings()
 
     def run(name: str, name_of_script: str, changed: dict[str, Any]) -> Found:
@@ -87,12 +87,11 @@ def found(arm_phone: VirtualPhone, exported, script, tmp_path: Path) -> tuple[Fo
 
     short = [{**each, "runs": 1, "warmup": 0} for each in raw["experiments"]]
     phone = {"target": {**raw["target"], "remote": arm_phone.serial}, "experiments": short}
-    # QEMU has neither clusters nor a temperature.
+    # QEMU has no clusters.
     unpinned = [
         {key: value for key, value in each.items() if key != "cpu_affinity"} for each in raw["experiments"]
     ]
-    plain = {key: value for key, value in raw["schedule"].items() if key != "max_temperature_c"}
-    emulated = {"target": {"name": "emulated"}, "experiments": unpinned, "schedule": plain}
+    emulated = {"target": {"name": "emulated"}, "experiments": unpinned}
     with ThreadPoolExecutor() as pool:
         there = pool.submit(run, "phone", "android_pipeline.py", phone)
         here = pool.submit(run, "emulated", "linux_pipeline.py", emulated)

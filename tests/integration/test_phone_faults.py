@@ -396,43 +396,6 @@ def test_a_phone_that_is_gone_is_put_right_when_it_is_back(bench: Bench) -> None
 CHIP = "/sys/class/thermal/thermal_zone0/temp"
 
 
-class Weather(Silent):
-    """The phone cools down as soon as the run waits for that; while rounds are measured it is hot again."""
-
-    def __init__(self, phone: VirtualPhone) -> None:
-        self.phone = phone
-
-    def stage(self, text: str) -> None:
-        if text.startswith((EVIDENCE, "measuring")):
-            self.waited_for: list[str] = []
-            self.cools = text.startswith(EVIDENCE)
-            self.phone.write(CHIP, "60000")
-
-    def advance(self, done: int, total: int, text: str = "") -> None:
-        del done, total
-        if text.startswith("waiting"):
-            self.waited_for.append(text)
-        if self.cools and self.waited_for:
-            self.phone.write(CHIP, "44000")
-
-
-@pytest.mark.parametrize("bench", ["app"], indirect=True)
-def test_a_hot_phone_is_waited_for_but_not_for_ever(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("model_profiling.runs.measuring._TEMPERATURE_POLL_S", 0.1)
-    gate = {"max_temperature_c": 45, "temperature_wait_s": 0.8}
-    config = bench.config.model_copy(update={"schedule": bench.config.schedule.model_copy(update=gate)})
-    bench, weather = replace(bench, config=config), Weather(bench.phone)
-    measure_runs([(config, Start())], bench.target(), weather)
-    bench.phone.write(CHIP, "41200")
-    assert weather.waited_for and all("60 C" in text and "45 C" in text for text in weather.waited_for)
-    temperatures = [(entry.kind in TIMED, entry.temperature_c) for entry in bench.entries]
-    assert temperatures == [(False, 44), *([(True, 60)] * 2 if ON_ARM else [])]
-    stayed = [remark.seen for remark in bench.manifest.warnings if remark.code == "hot"]
-    assert len(stayed) == ON_ARM and all("45 C" in text and "0.8 s" in text for text in stayed)
-    assert bench.phone.settings() == USED
-    bench.check_whole()
-
-
 @pytest.mark.parametrize("bench", ["boost"], indirect=True)
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGHUP, signal.SIGKILL])
 def test_a_run_that_is_ended_from_outside(bench: Bench, number: signal.Signals, sme2prof, tmp_path) -> None:

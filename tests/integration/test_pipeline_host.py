@@ -11,7 +11,6 @@ import sys
 import time
 from collections import Counter
 from collections.abc import Callable
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -32,8 +31,7 @@ from model_profiling.runs import Times
 from model_profiling.runs.comparability import timed
 from model_profiling.runs.journal import Journal
 from model_profiling.statistics.speedup import Verdict
-from model_profiling.targets import MachineFacts, TargetChoice, open_target
-from model_profiling.targets.host import HostTarget
+from model_profiling.targets import TargetChoice, open_target
 from model_profiling.validation.validate import validate
 from model_profiling.workflow.measure import RunOptions, run_config
 
@@ -412,39 +410,6 @@ def test_a_full_disk_is_one_line_and_the_run_continues(exported, cli, tiny_disk,
     done = cli("run", "c.json", "--resume")
     assert done.ok, done.tail()
     assert load(tiny_disk / "run" / "manifest.json")["state"] == "finished"
-
-
-class HotTarget(HostTarget):
-    """This machine, with the thermometer it lacks: hot at first, cooler each time it is asked."""
-
-    def __init__(self, degrees: float | None) -> None:
-        super().__init__()
-        self._degrees = degrees
-
-    def facts(self) -> MachineFacts:
-        if self._degrees is not None:
-            self._degrees = max(30.0, self._degrees - 10)
-        return replace(super().facts(), temperature_c=self._degrees)
-
-
-def test_a_hot_machine_is_waited_for(exported, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    naps: list[float] = []
-    monkeypatch.setattr("model_profiling.runs.measuring.time.sleep", naps.append)
-    raw = raw_config(exported("toy_cnn", "fp32").pte, tmp_path / "run")
-    raw["schedule"] = {"rounds": 1, "max_temperature_c": 45, "cool_down_s": 0.25}
-    outcome = run_config(checked(raw), target=HotTarget(90.0))
-    entries = Journal(outcome.run_dir).entries()
-    assert all(entry.temperature_c is not None and entry.temperature_c <= 45 for entry in entries)
-    # Programs that take turns are one launch, and it waits once.
-    launches = {(entry.kind, entry.launch or entry.experiment) for entry in entries}
-    assert naps.count(0.25) == len(launches) < len(naps)
-
-
-def test_a_gate_without_a_thermometer_is_said(exported, tmp_path: Path) -> None:
-    raw = raw_config(exported("toy_cnn", "fp32").pte, tmp_path / "run")
-    raw["schedule"] = {"rounds": 1, "max_temperature_c": 45}
-    outcome = run_config(checked(raw), target=HotTarget(None))
-    assert any("reports no temperature" in line.text for line in outcome.warnings)
 
 
 def test_a_trace_experiment_gives_kernels_and_no_latency(exported, tmp_path: Path) -> None:

@@ -145,7 +145,7 @@ BAD: list[tuple[str, Raw, str, str]] = [
     ("name twice", {"experiments.2.name": "linux_sme2_on"}, "experiments[2].name", "own name"),
     ("name twice but for case", {"experiments.2.name": "LINUX_sme2_ON"}, "[2].name", "own name"),
     ("affinity words", {"experiments.0.cpu_affinity": "huge"}, "[0].cpu_affinity", '"prime"'),
-    ("affinity backwards", {"experiments.0.cpu_affinity": "7-4"}, "cpu_affinity 7-4", "4-7"),
+    ("affinity a range", {"experiments.0.cpu_affinity": "4-7"}, "cpu_affinity[0] 4-7", "[4, 5] cluster"),
     ("affinity negative", {"experiments.0.cpu_affinity": [-1]}, "cpu_affinity[0] -1", "[4, 5]"),
     ("extra_args text", {"experiments.0.extra_args": "--a b"}, "[0].extra_args", "list"),
     ("extra_args our flag", {"experiments.0.extra_args": ["--threads=2"]}, "extra_args[0] --threads=2", "setting"),
@@ -180,8 +180,6 @@ BAD: list[tuple[str, Raw, str, str]] = [
     ("precision zero", {"schedule.precision": 0}, "schedule.precision 0", "greater 0"),
     ("min above rounds", {"schedule": {"rounds": 6, "min_rounds": 9, "precision": 0.1}},
      "schedule.min_rounds 9", "raise rounds"),
-    ("cool-down negative", {"schedule.cool_down_s": -1}, "schedule.cool_down_s -1", "equal 0"),
-    ("temperature absurd", {"schedule.max_temperature_c": 900}, "max_temperature_c", "120"),
     ("seed negative", {"schedule.seed": -1}, "schedule.seed -1", "equal 0"),
     ("schedule a list", {"schedule": []}, "schedule list", "object"),
     ("target word", {"target.name": "andriod"}, "target.name", "'android'"),
@@ -364,13 +362,9 @@ OTHERWISE: list[tuple[Raw, str, object]] = [
     *(
         ({"experiments.0.cpu_affinity": text}, "cpu_affinity", cpus)
         for text, cpus in (
-            ("4-7", (4, 5, 6, 7)),
-            ("0,2-3", (0, 2, 3)),
-            ("0xF0", (4, 5, 6, 7)),
             ([3], (3,)),
             (5, (5,)),
             ("big", ("big",)),
-            ("big,prime", ("big", "prime")),
             (["prime", 3], ("prime", 3)),
         )
     ),
@@ -414,18 +408,6 @@ def test_all_problems_are_listed_at_once(place: Path) -> None:
     raw = good() | {"experiments": [{"name": "x", "runs": "ten"}]}
     (only,) = check_config(written(place, raw))
     assert only.where == "experiments[0].runs", "a wrong entry does not make its list empty"
-
-
-def test_a_missing_model_names_each_place_once(place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    path = written(place, good() | {"model": "gone.pte"})
-
-    def places(text: str) -> list[str]:
-        says(text, "gone.pte")
-        return [word for word in text.split() if word.startswith("/")]
-
-    assert places(check_config(path)[0].text) == [str(place)]
-    monkeypatch.chdir(place.parent)
-    assert places(check_config(path)[0].text) == [str(place), str(place.parent)]
 
 
 def test_warnings_for_what_is_allowed_but_unwise(place: Path) -> None:
