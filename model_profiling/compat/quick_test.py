@@ -42,7 +42,7 @@ def _test(options: argparse.Namespace) -> int:
         raise InputError(f"this is {here}, not {options.platform}", fix)
     choice = parse_target(options.target or ("android" if options.platform == "android" else "host"))
     # In the folder where documents look for it, on whatever system; an earlier run is kept under its date.
-    run_dir = options.outdir / "runs" / ("android" if choice.kind == "android" else "mac")
+    run_dir = options.outdir / "runs" / ("android" if choice.name == "android" else "mac")
     with shown_progress(lines=True) as progress:
         target = open_target(plan_targets(choice).main)
         program = find_or_export("toy_cnn", dtype=options.dtype, outdir=options.outdir, progress=progress)

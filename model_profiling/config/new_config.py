@@ -6,10 +6,11 @@ import os
 import re
 import sys
 from collections.abc import Sequence
+from dataclasses import asdict
 from pathlib import Path
 
 from model_profiling.config.names import run_home
-from model_profiling.config.settings import SYNONYMS, ProfileConfig, target_settings
+from model_profiling.config.settings import SYNONYMS, ProfileConfig
 from model_profiling.config.sweep import OWN_RUNGS, SweepConfig
 from model_profiling.core.errors import InputError
 from model_profiling.core.files import is_stream
@@ -31,7 +32,7 @@ def config_template(
     adds experiments that list kernels."""
     choice = _concrete(target)
     platform = {"host": "mac" if sys.platform == "darwin" else "linux", "ssh": "linux"}.get(
-        choice.kind, choice.kind
+        choice.name, choice.name
     )
     root = output_root or run_home(model) / (place_of(target) if ":" in target else platform)
     timed = {"runs": 10, "warmup": 3, "threads": list(threads)}
@@ -40,7 +41,7 @@ def config_template(
         "schema_version": 1,
         "model": _relative(model, folder),
         "output_root": _relative(root, folder),
-        "target": target_settings(choice),
+        "target": {key: value for key, value in asdict(choice).items() if value not in (None, "leave")},
         "experiments": [
             {
                 "name": f"{platform}_sme2_{switch}{suffix}",
@@ -64,7 +65,7 @@ def sweep_template(models: Sequence[str], target: str, name: str) -> dict[str, o
         **({"dtypes": list(USUAL), "backends": ["xnnpack"]} if exports else {}),
         "threads": [1],
         "rungs": ["on", "off"],
-        "targets": [_concrete(target).kind if target == "auto" else target],
+        "targets": [_concrete(target).name if target == "auto" else target],
         "exclude": [],
         "schedule": {},
     }
@@ -72,7 +73,7 @@ def sweep_template(models: Sequence[str], target: str, name: str) -> dict[str, o
 
 def _concrete(target: str) -> TargetChoice:
     choice = parse_target(target)
-    return plan_targets(choice).main if choice.kind == "auto" else choice
+    return plan_targets(choice).main if choice.name == "auto" else choice
 
 
 def free_path(output: Path, usual: str, *, force: bool) -> tuple[Path, Path]:

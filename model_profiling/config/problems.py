@@ -5,8 +5,8 @@ from __future__ import annotations
 import json
 import re
 import typing
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, fields, is_dataclass
 from pathlib import Path
 
 from pydantic import BaseModel, ValidationError
@@ -29,7 +29,7 @@ _WORDS = {
     r"^\w+ (?=should)": "it ",
     " after validation": "",
     "a valid tuple": "a list",
-    r"a valid dictionary( or instance of \w+)?": "an object",
+    r"a (valid )?dictionary( or (an )?instance of \w+)?": "an object",
 }
 """Pydantic's words for what JSON calls otherwise."""
 
@@ -76,15 +76,15 @@ def _problem(details: ErrorDetails, whole: type[BaseModel]) -> Problem:
     kind, context = details["type"], details.get("ctx", {})
     location = [step if isinstance(step, int) else step[:_LONGEST_KEY] for step in details["loc"]]
     where = "".join(f"[{step}]" if isinstance(step, int) else f".{step}" for step in location).lstrip(".")
-    fields = _fields_at(location[:-1], whole)
-    field = fields.get(str(location[-1])) if location else None
+    keys = _fields_at(location[:-1], whole)
+    field = keys.get(str(location[-1])) if location else None
     if kind == "kit":  # worded by `config/values.py`
         return Problem(where, context["problem"], context["fix"])
-    if kind == "extra_forbidden":
+    if kind in ("extra_forbidden", "unexpected_keyword_argument"):
         return Problem(
             where,
             "is not a known key",
-            did_you_mean(str(location[-1]), fields) or f"remove it; known here: {', '.join(fields)}",
+            did_you_mean(str(location[-1]), keys) or f"remove it; known here: {', '.join(keys)}",
         )
     example = json.dumps(field.examples[0]) if field and field.examples else ""
     if kind == "missing":
@@ -99,18 +99,25 @@ def _problem(details: ErrorDetails, whole: type[BaseModel]) -> Problem:
     return Problem(where, f"is {shown(value)}", f"{message}{more}")
 
 
-def _fields_at(location: typing.Sequence[int | str], whole: type[BaseModel]) -> Mapping[str, FieldInfo]:
-    model = whole
+def _fields_at(location: Sequence[int | str], whole: type) -> Mapping[str, FieldInfo | None]:
+    """The fields of the record at `location`; only pydantic's own have more than a name."""
+    record = whole
     for name in location:
-        if name in model.model_fields:  # not a number in a list, or a key of the user's own
-            model = _model_in(model.model_fields[str(name)].annotation) or model
-    return model.model_fields
+        types = typing.get_type_hints(record)
+        if name in types:  # not a number in a list, or a key of the user's own
+            record = _record_in(types[str(name)]) or record
+    if issubclass(record, BaseModel):
+        return record.model_fields
+    return dict.fromkeys(field.name for field in fields(typing.cast("typing.Any", record)))
 
 
-def _model_in(annotation: object) -> type[BaseModel] | None:
+def _record_in(annotation: object) -> type | None:
     if parts := typing.get_args(annotation):
-        return next((model for part in parts if (model := _model_in(part))), None)
-    return annotation if isinstance(annotation, type) and issubclass(annotation, BaseModel) else None
+        return next((record for part in parts if (record := _record_in(part))), None)
+    is_record = is_dataclass(annotation) or (
+        isinstance(annotation, type) and issubclass(annotation, BaseModel)
+    )
+    return typing.cast("type", annotation) if is_record else None
 
 
 def is_sweep(raw: Mapping[str, object]) -> bool:

@@ -24,9 +24,8 @@ from model_profiling.config.settings import (
     ProfileConfig,
     Schedule,
     Side,
-    TargetSettings,
-    target_settings,
 )
+from model_profiling.config.values import shown
 from model_profiling.core.errors import InputError, ProfilingError
 from model_profiling.core.formatting import did_you_mean, plural, with_threads
 from model_profiling.core.hints import build_runners
@@ -68,17 +67,19 @@ def checked_config(raw: Mapping[str, object], *, folder: Path) -> ProfileConfig:
 
 def on_target(config: ProfileConfig, choice: TargetChoice) -> ProfileConfig:
     """`config` on the machine of `choice`; refuse a config for another kind of machine."""
-    written = config.target.choice
-    if written.kind not in ("auto", choice.kind):
+    written = config.target
+    if written.name not in ("auto", choice.name):
         raise InputError(
-            f"this config is for target {written.kind}, not {choice.kind}",
+            f"this config is for target {written.name}, not {choice.name}",
             "use sme2prof run without --target",
         )
-    named = target_settings(choice)
-    devices = {"device", "remote", "host"}
-    # A device named in `choice` replaces the config's, however that one is named.
-    dropped = dict.fromkeys(devices) if devices & set(named) else {}
-    return config.model_copy(update={"target": config.target.model_copy(update={**dropped, **named})})
+    target = replace(
+        choice if choice.has_address else written,
+        name=choice.name,
+        device_path=choice.device_path or written.device_path,
+        power_mode=written.power_mode if choice.power_mode == "leave" else choice.power_mode,
+    )
+    return config.model_copy(update={"target": target})
 
 
 def pairs(config: ProfileConfig) -> tuple[Pair, ...]:
@@ -302,17 +303,26 @@ _TARGETS_OF = {
     "device_path": ("android", "ssh"),
     "power_mode": ("android",),
 }
+_ADDRESSES = {
+    "remote": (r"[A-Za-z0-9_.\[\]:-]{1,255}:[0-9]{1,5}", "192.0.2.7:5555"),
+    "host": (r"[A-Za-z0-9_\[][A-Za-z0-9_.:@%\[\]-]{0,254}", "board"),
+    "device_path": (r"/[A-Za-z0-9_./-]{1,999}", "/data/local/tmp"),
+}
+"""What they look like: they become words of commands."""
 
 
-def _target_problems(target: TargetSettings) -> Iterator[Problem]:
-    kind = target.choice.kind  # auto, if no device or host is named: then it is this machine
+def _target_problems(target: TargetChoice) -> Iterator[Problem]:
+    for field, (pattern, example) in _ADDRESSES.items():
+        value = getattr(target, field)
+        if value is not None and not re.fullmatch(pattern, value):
+            yield Problem(f"target.{field}", f"is {shown(value)}", f"write it like {example}")
     for field, kinds in _TARGETS_OF.items():
-        if getattr(target, field) not in (None, "leave") and kind not in kinds:
+        if getattr(target, field) not in (None, "leave") and target.name not in kinds:
             fix = f'set target.name to "{kinds[0]}" or drop {field}'
-            yield Problem(f"target.{field}", f"has no meaning for target {kind}", fix)
+            yield Problem(f"target.{field}", f"has no meaning for target {target.name}", fix)
     if target.device and target.remote:
         yield Problem("target.remote", "names a second device beside target.device", "keep one of the two")
-    if kind == "ssh" and not target.host:
+    if target.name == "ssh" and not target.host:
         yield Problem("target.host", "is missing", "name the machine to reach with ssh")
 
 

@@ -44,7 +44,7 @@ from model_profiling.config.values import (
     usable,
 )
 from model_profiling.runner.features import closure
-from model_profiling.runner.machine import PowerMode, TargetChoice, TargetKind
+from model_profiling.runner.machine import TargetChoice
 
 BUILTIN = "builtin"
 MOST_EXPERIMENTS = 2000
@@ -130,55 +130,6 @@ class Experiment(Settings):
         if self.runner is not None:
             return ()
         return closure((*self.disable, *(("sme2",) if self.sme2 == "off" else ())))
-
-
-class TargetSettings(Settings):
-    """Where the experiments run."""
-
-    name: TargetKind = Field(
-        default="auto",
-        description='"host" is this machine, "emulated" is QEMU (kernels, no latency), "android" a phone, '
-        '"ssh" another Arm Linux machine; "auto" is the phone or machine named here, otherwise this machine '
-        'if it is Arm, else "emulated".',
-    )
-    device: Text | None = Field(default=None, min_length=1, max_length=200, examples=["R5CT1234ABC"])
-    """Serial of the Android device, as `adb devices` lists it."""
-    remote: Annotated[str, Field(strict=True, pattern=r"^[A-Za-z0-9_.\[\]:-]{1,255}:[0-9]{1,5}$")] | None = (
-        Field(default=None, examples=["192.0.2.7:5555"])
-    )
-    """Address of an Android device on the network, host:port, for `adb connect`."""
-    host: (
-        Annotated[str, Field(strict=True, pattern=r"^[A-Za-z0-9_\[][A-Za-z0-9_.:@%\[\]-]{0,254}$")] | None
-    ) = Field(default=None, examples=["board"])
-    """Arm Linux machine to reach with ssh, as your ssh config or the network knows it: HOST or USER@HOST."""
-    power_mode: PowerMode = Field(
-        default="leave",
-        description='What to set on the device while measuring: "boost" (no power saving, no animations, '
-        'stays awake), "app" (as people use it, awake while plugged in), "leave" (nothing).',
-    )
-    device_path: (
-        Annotated[str, Field(strict=True, pattern=r"^/[A-Za-z0-9_./-]+$", max_length=1000)] | None
-    ) = Field(default=None, examples=["/data/local/tmp"])
-    """Folder on the phone or machine in which the kit makes its own, called sme2prof-device, for runner and
-    models."""
-
-    @property
-    def choice(self) -> TargetChoice:
-        named: TargetKind = "android" if self.device or self.remote else "ssh" if self.host else "auto"
-        kind = named if self.name == "auto" else self.name
-        return TargetChoice(kind, self.device, self.remote, self.device_path, self.power_mode, self.host)
-
-
-def target_settings(choice: TargetChoice) -> dict[str, str]:
-    """The JSON object that names `choice`: only what differs from the defaults."""
-    named = {
-        "device": choice.serial,
-        "remote": choice.remote,
-        "host": choice.host,
-        "device_path": choice.device_path,
-        "power_mode": None if choice.power_mode == "leave" else choice.power_mode,
-    }
-    return {"name": choice.kind, **{name: value for name, value in named.items() if value is not None}}
 
 
 class Schedule(Settings):
@@ -306,7 +257,7 @@ class ProfileConfig(Settings):
     """The run directory. Relative paths start where the model was found."""
     experiments: tuple[Experiment, ...] = Field(min_length=1, max_length=MOST_EXPERIMENTS)
     """The ways to run the model."""
-    target: TargetSettings = Field(default_factory=TargetSettings)
+    target: TargetChoice = TargetChoice()
     """The machine or device to run on."""
     schedule: Schedule = Field(default_factory=Schedule)
     """How often and in what order."""

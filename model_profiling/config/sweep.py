@@ -73,7 +73,7 @@ def is_device(target: str) -> bool:
         choice = parse_target(target)
     except InputError:
         return False
-    return bool(choice.kind in ("host", "emulated") or choice.serial or choice.remote or choice.host)
+    return choice.name in ("host", "emulated") or choice.has_address
 
 
 def _as_target(text: str) -> str:

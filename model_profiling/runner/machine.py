@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Literal, get_args
+from typing import ClassVar, Literal, get_args
 
 from model_profiling.core.errors import InputError
 from model_profiling.runner.features import is_arm
@@ -19,16 +19,34 @@ _WRITTEN: dict[TargetKind, str] = {"android": "android[:SERIAL]", "ssh": "ssh:HO
 
 @dataclass(frozen=True, slots=True)
 class TargetChoice:
-    """Where to run. A phone is named by its `serial` or, on the network, by its address (`remote`), a machine
-    behind ssh by its `host`; the kit makes its own folder in `device_path` there. `power_mode` is what to set
-    on a phone while measuring."""
+    """Where to run, as a config's `target` or `--target` says."""
 
-    kind: TargetKind = "auto"
-    serial: str | None = None
+    __pydantic_config__: ClassVar = {"extra": "forbid", "use_attribute_docstrings": True}
+
+    name: TargetKind = "auto"
+    """"host" is this machine, "emulated" is QEMU (kernels, no latency), "android" a phone, "ssh" another Arm
+    Linux machine; "auto" is the phone or machine named here, otherwise this machine if it is Arm, else
+    "emulated"."""
+    device: str | None = None
+    """Serial of the Android device, as `adb devices` lists it."""
     remote: str | None = None
-    device_path: str | None = None
-    power_mode: PowerMode = "leave"
+    """Address of an Android device on the network, host:port, for `adb connect`: 192.0.2.7:5555."""
     host: str | None = None
+    """Arm Linux machine to reach with ssh, as your ssh config or the network knows it: HOST or USER@HOST."""
+    power_mode: PowerMode = "leave"
+    """What to set on the device while measuring: "boost" (no power saving, no animations, stays awake), "app"
+    (as people use it, awake while plugged in), "leave" (nothing)."""
+    device_path: str | None = None
+    """Folder on the phone or machine in which the kit makes its own, called sme2prof-device, for runner and
+    models: /data/local/tmp."""
+
+    def __post_init__(self) -> None:
+        if self.name == "auto" and self.has_address:
+            object.__setattr__(self, "name", "ssh" if self.host else "android")
+
+    @property
+    def has_address(self) -> bool:
+        return bool(self.device or self.remote or self.host)
 
 
 def target_kinds() -> tuple[str, ...]:
@@ -46,7 +64,7 @@ def parse_target(text: str) -> TargetChoice:
         return TargetChoice(kind, host=device or None)
     if device and kind != "android":
         raise InputError(f"target {kind} takes no device name ({device!r})", f"write {kind} alone")
-    return TargetChoice(kind, remote=device) if ":" in device else TargetChoice(kind, serial=device or None)
+    return TargetChoice(kind, remote=device) if ":" in device else TargetChoice(kind, device=device or None)
 
 
 def place_of(name: str) -> str:

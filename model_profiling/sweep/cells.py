@@ -127,7 +127,7 @@ class Job:
     @property
     def choice(self) -> TargetChoice:
         choice = parse_target(self.target)
-        return replace(choice, power_mode=self.sweep.power_mode) if choice.kind == "android" else choice
+        return replace(choice, power_mode=self.sweep.power_mode) if choice.name == "android" else choice
 
     @property
     def seconds(self) -> float | None:

@@ -66,18 +66,18 @@ _ELSEWHERE = f"no kernel evidence, because {NO_EMULATION} (--evidence takes it f
 
 def open_target(choice: TargetChoice) -> Target:
     """Open the chosen target; `auto` is the one that `plan_targets` picks for this machine."""
-    if choice.kind == "auto":
+    if choice.name == "auto":
         choice = plan_targets(choice).main
-    return _KINDS[choice.kind](choice)
+    return _KINDS[choice.name](choice)
 
 
 def plan_targets(choice: TargetChoice) -> TargetPlan:
     """Decide what `choice` means on this machine; a remote machine is asked whether it has SME2."""
-    if choice.kind != "auto":
+    if choice.name != "auto":
         target = open_target(choice)
         if isinstance(target, RemoteTarget):
             return _plan_remote(target)
-        return TargetPlan(choice, choice, f"target {choice.kind}, as requested")
+        return TargetPlan(choice, choice, f"target {choice.name}, as requested")
     host, emulated = TargetChoice("host"), TargetChoice("emulated")
     if "sme2" in host_features():
         return TargetPlan(host, host, "this CPU has SME2: SME2 on and off are measured on it")

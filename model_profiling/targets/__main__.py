@@ -23,7 +23,7 @@ def _prepare() -> list[str]:
     """Return one line per target; if emulation is not available, prepare the host instead."""
     try:
         plan = plan_targets(TargetChoice())
-        kinds = {plan.main.kind, plan.evidence.kind}
+        kinds = {plan.main.name, plan.evidence.name}
     except ProfilingError:
         kinds = {"host"}
     ready = []

@@ -142,7 +142,7 @@ def _present(part: str, config: ProfileConfig) -> Iterator[Check]:
         runners = dict.fromkeys(experiment.runner for experiment in config.experiments)
         yield from (Check(part, "pass", str(runner)) for runner in runners if runner)
         if None in runners:
-            here = config.target.choice.kind in ("auto", "host")
+            here = config.target.name in ("auto", "host")
             later = "the kit's own, built for the target when the run starts"
             yield replace(runner_check(), name=part) if here else Check(part, "pass", later)
     elif part == "inputs" and config.inputs.files:

@@ -139,7 +139,7 @@ def profile_language(
         raise InputError(
             f"{program.name} does not allow {left_out[0]}", "leave that out to get what it allows"
         )
-    if plan.main.kind == "emulated" or options.quick:
+    if plan.main.name == "emulated" or options.quick:
         # A prompt of 512 tokens takes 16 times as long as one of 32, and emulated it shows nothing else.
         given = {"prompt": prompts, "answer": positions}
         shortest = {each.phase: each for each in reversed(asked)}

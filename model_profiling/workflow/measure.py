@@ -20,8 +20,6 @@ from model_profiling.config.settings import (
     ProfileConfig,
     Schedule,
     Side,
-    TargetSettings,
-    target_settings,
 )
 from model_profiling.core import files
 from model_profiling.core.errors import InputError, SetupError
@@ -163,7 +161,7 @@ def run_config(
     if options.analysis_only:
         with locked(config.output_root):
             return publish(reopen(config), options, progress)
-    target = target or open_target(config.target.choice)
+    target = target or open_target(config.target)
     (outcome,) = run_together([config], target, options, progress=progress)
     return outcome
 
@@ -321,7 +319,7 @@ def make_rung_config(
     return ProfileConfig(
         model=program.resolve(),
         output_root=root.resolve(),
-        target=TargetSettings.model_validate(target_settings(target.choice)),
+        target=target.choice,
         experiments=experiments,
         schedule=schedule,
         analysis=AnalysisSettings(compare_pairs=pairs),

@@ -20,8 +20,6 @@ from model_profiling.config.settings import (
     Inputs,
     ProfileConfig,
     Schedule,
-    TargetSettings,
-    target_settings,
 )
 from model_profiling.core import files
 from model_profiling.core.errors import InputError, ProfilingError, SetupError
@@ -517,7 +515,7 @@ def compare_programs(
         config = ProfileConfig(
             model=program.resolve(),
             output_root=root.resolve(),
-            target=TargetSettings.model_validate(target_settings(place.choice)),
+            target=place.choice,
             experiments=(Experiment(name=_EXPERIMENT, sme2="on", threads=threads),),
             schedule=Schedule(**chosen.asked(Schedule.model_fields)),
             method=case.method,

@@ -208,8 +208,8 @@ def _asked_dtypes(dtype: object) -> tuple[str, ...] | None:
 
 def _as_target(given: object) -> TargetChoice:
     if isinstance(given, TargetChoice):
-        if given.power_mode != "leave" and given.kind != "android":
-            raise InputError(f"power_mode {given.power_mode} is for a phone", 'give kind="android"')
+        if given.power_mode != "leave" and given.name != "android":
+            raise InputError(f"power_mode {given.power_mode} is for a phone", 'give name="android"')
         return given
     if not isinstance(given, str):
         kinds = ", ".join(target_kinds())

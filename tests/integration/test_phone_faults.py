@@ -86,7 +86,7 @@ class Bench:
     noticed: threading.Event  # set each time the kit finds that the phone is lost
 
     def target(self) -> AndroidTarget:
-        target = open_target(self.config.target.choice)
+        target = open_target(self.config.target)
         assert isinstance(target, AndroidTarget)
         shell = target.shell
         shell.patience_s, shell.silence_s, shell.probe_s, shell.slowest_link = 30, 1, 2, 1 << 20

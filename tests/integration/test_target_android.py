@@ -15,7 +15,6 @@ from said import says
 from stand_ins import command, linked
 from virtual_phone import AdbServer, VirtualPhone
 
-from model_profiling.config.settings import target_settings
 from model_profiling.core.errors import InputError, ProfilingError, RunError, SetupError
 from model_profiling.runner import apt
 from model_profiling.runs import Run, Times
@@ -58,7 +57,7 @@ def test_a_phone_without_a_c_library_runs_the_kits_runner(arm_phone, exported, t
     assert facts.is_arm and facts.has_sme2 is not ON_ARM and "Virtual 1, Android 15" in facts.os
     assert target.place == f"android-{arm_phone.serial.replace(':', '-')}" and target.platform == "android"
     assert open_target(target.choice).name == target.name
-    assert target_settings(target.choice) == {"name": "android", "remote": arm_phone.serial}
+    assert target.choice == TargetChoice("android", remote=arm_phone.serial)
     named = tmp_path / "a b;reboot.pte"
     shutil.copy(exported("toy_cnn", "fp32").pte, named)
     job = Job(named, etdump=True, save_outputs=True, kernels=True)
@@ -214,7 +213,7 @@ def test_what_a_phone_refuses_is_one_line_with_a_cure(phone, phones, exported, t
     assert open_target(TargetChoice("android")).name == f"android:{phone.serial}"
     monkeypatch.delenv("ANDROID_SERIAL")
     with pytest.raises(SetupError, match=r"R5CT; .* android:127\.0\.0\.1:"):
-        open_target(TargetChoice("android", serial="R5CT")).prepare()
+        open_target(TargetChoice("android", device="R5CT")).prepare()
     with pytest.raises(SetupError, match=r"connect to 127\.0\.0\.1:1: .*network debugging"):
         open_target(parse_target("android:127.0.0.1:1")).prepare()
     system = open_target(TargetChoice("android", remote=phone.serial, device_path="/system"))

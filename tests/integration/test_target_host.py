@@ -10,7 +10,6 @@ from pathlib import Path
 import pytest
 
 from model_profiling import targets
-from model_profiling.config.settings import TargetSettings
 from model_profiling.core.errors import InputError, RunError
 from model_profiling.runner import features
 from model_profiling.targets import Job, TargetChoice, open_target, parse_target, plan_targets
@@ -78,14 +77,14 @@ def test_what_a_choice_opens() -> None:
     assert plan_targets(TargetChoice("emulated")).main == TargetChoice("emulated")
     host = open_target(TargetChoice("host"))
     assert host.place == host.platform == ("mac" if sys.platform == "darwin" else "linux")
-    phone = open_target(TargetChoice("android", serial="SERIAL"))
+    phone = open_target(TargetChoice("android", device="SERIAL"))
     assert (phone.platform, phone.place) == ("android", "android-SERIAL"), "it need not be there yet"
 
 
 def test_the_words_of_the_command_line() -> None:
     assert parse_target("auto") == TargetChoice()
     assert parse_target("android") == TargetChoice("android")
-    assert parse_target("android:R5CT1234ABC") == TargetChoice("android", serial="R5CT1234ABC")
+    assert parse_target("android:R5CT1234ABC") == TargetChoice("android", device="R5CT1234ABC")
     assert parse_target("android:192.0.2.7:5555") == TargetChoice("android", remote="192.0.2.7:5555")
     with pytest.raises(InputError, match=r"'phone'; .*auto, host, emulated"):
         parse_target("phone")
@@ -97,10 +96,10 @@ def test_a_target_exists_once_it_has_its_row(monkeypatch: pytest.MonkeyPatch) ->
     """The row gets the whole choice: no setting of the config is lost on the way."""
     opened: list[TargetChoice] = []
     monkeypatch.setitem(targets._KINDS, "android", lambda choice: (opened.append(choice), HostTarget())[1])
-    config = TargetSettings(device="SERIAL", power_mode="boost", device_path="/data/local/tmp/x")
-    assert open_target(config.choice).name == "host"
+    choice = TargetChoice(device="SERIAL", power_mode="boost", device_path="/data/local/tmp/x")
+    assert open_target(choice).name == "host"
     assert opened == [
-        TargetChoice("android", serial="SERIAL", device_path="/data/local/tmp/x", power_mode="boost")
+        TargetChoice("android", device="SERIAL", device_path="/data/local/tmp/x", power_mode="boost")
     ]
 
 

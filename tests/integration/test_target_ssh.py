@@ -20,7 +20,6 @@ from recorded_runs import ARM, replay
 from ssh_server import SshServer
 from stand_ins import command, long_sleep
 
-from model_profiling.config.settings import TargetSettings, target_settings
 from model_profiling.core import process
 from model_profiling.core.errors import InputError, ProfilingError, RunError, SetupError
 from model_profiling.runs import Run, Times
@@ -383,9 +382,7 @@ def test_a_machine_with_the_kit_gives_the_evidence_for_another(tmp_path, monkeyp
 
 def test_how_hosts_are_named(monkeypatch: pytest.MonkeyPatch) -> None:
     assert parse_target("ssh:me@board.local") == TargetChoice("ssh", host="me@board.local")
-    assert TargetSettings(name="ssh", host="board").choice == TargetChoice("ssh", host="board")
-    assert target_settings(parse_target("ssh:board")) == {"name": "ssh", "host": "board"}
-    assert TargetSettings(host="board").choice.kind == "ssh", "a host that is named is meant"
+    assert TargetChoice(host="board").name == "ssh", "a host that is named is meant"
     for wrong in ("ssh:", "ssh", "ssh:-oProxyCommand=x", "ssh:a b"):
         with pytest.raises(ProfilingError, match="ssh:HOST"):
             open_target(parse_target(wrong))

@@ -19,7 +19,7 @@ source = Path(spec.origin).read_text()
 before = "    sample: Annotated[bool, Field(strict=True)] = False"
 assert source.count(before) == 1
 sys.modules[spec.name] = module
-source = source.replace(before, f"    patience_s: Seconds = 0.5\\n{before}")
+source = source.replace(before, f"    patience_s: Duration = 0.5\\n{before}")
 exec(compile(source, spec.origin, "exec"), module.__dict__)
 
 sys.path.insert(0, sys.argv[1])

@@ -49,7 +49,7 @@ def profiled(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Profiled:
         monkeypatch.setattr("model_profiling.workflow.profile.open_target", opened)
         monkeypatch.setattr(
             "model_profiling.workflow.profile.plan_targets",
-            lambda choice: PLANS[recorded] if choice.kind == "auto" else TargetPlan(choice, choice, "asked"),
+            lambda choice: PLANS[recorded] if choice.name == "auto" else TargetPlan(choice, choice, "asked"),
         )
         where = TargetChoice(target)  # type: ignore[arg-type]
         options = ProfileOptions(target=where, runs=RUNS, outdir=tmp_path / "out", quick=quick)

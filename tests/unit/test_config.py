@@ -24,7 +24,6 @@ from model_profiling.config.reading import (
     parse_config,
 )
 from model_profiling.config.series import Pair, Series
-from model_profiling.config.settings import TargetSettings, target_settings
 from model_profiling.config.values import Feature
 from model_profiling.core.errors import InputError
 from model_profiling.runner.features import FEATURES, SME2_ONLY
@@ -427,17 +426,16 @@ def test_warnings_for_what_is_allowed_but_unwise(place: Path) -> None:
 )
 def test_a_device_that_is_named_is_the_target(place: Path, target: Raw, kind: str) -> None:
     config = load_config(written(place, good() | {"target": target}))
-    assert config.target.choice.kind == kind and not config_warnings(config)
-    assert TargetSettings(**target_settings(config.target.choice)).choice == config.target.choice
+    assert config.target.name == kind and not config_warnings(config)
 
 
 def test_the_command_line_names_the_device_where_the_config_does_not(place: Path) -> None:
     def chosen(target: Raw, text: str) -> TargetChoice:
         config = load_config(written(place, good() | {"target": target}))
-        return on_target(config, parse_target(text)).target.choice
+        return on_target(config, parse_target(text)).target
 
     assert chosen({}, "android") == TargetChoice("android")
-    assert chosen({"device": "A", "power_mode": "boost"}, "android").serial == "A"
+    assert chosen({"device": "A", "power_mode": "boost"}, "android").device == "A"
     other = chosen({"device": "A", "power_mode": "boost"}, "android:h:1")
     assert other == TargetChoice("android", remote="h:1", power_mode="boost")
     with refused(InputError, "host", "android"):
@@ -511,11 +509,11 @@ def test_new_check_and_schema_from_the_command_line(place: Path) -> None:
     assert made("--output", "a.json").output.endswith("next: sme2prof run a.json\n")
     # Where nobody says, a config is for the place that `profile` takes, and a device names its own.
     config = load_config(place / "a.json")
-    assert config.target.choice == plan_targets(TargetChoice()).main and len(pairs(config)) == 1
+    assert config.target == plan_targets(TargetChoice()).main and len(pairs(config)) == 1
     for target, folder in (("ssh:board", "ssh-board"), ("android", "android"), ("android:X", "android-X")):
         assert made("--output", f"{folder}.json", "--target", target).exit_code == 0
         config = load_config(place / f"{folder}.json")
-        assert config.target.choice == parse_target(target)
+        assert config.target == parse_target(target)
         assert config.output_root == place / "out_m/runs/m" / folder
     assert made("--trace", "--output", "new").exit_code == 0
     config = load_config(place / "new" / "config.json")

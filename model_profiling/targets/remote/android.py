@@ -177,14 +177,14 @@ class AndroidTarget(RemoteTarget):
     platform: PlatformName = "android"
 
     def __init__(self, choice: TargetChoice) -> None:
-        self._link = AdbLink(choice.serial, choice.remote)
+        self._link = AdbLink(choice.device, choice.remote)
         self._power: PowerSettings | None = None
         super().__init__(choice, self._link)
 
     @property
     def choice(self) -> TargetChoice:
         serial = self._link.serial
-        return replace(self._choice, serial=None if self._choice.remote else serial)
+        return replace(self._choice, device=None if self._choice.remote else serial)
 
     @property
     def _settings(self) -> PowerSettings:
