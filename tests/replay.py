@@ -6,7 +6,6 @@ tracer, kernels) chooses the recorded process, one round after another.
 
 from __future__ import annotations
 
-import json
 import shutil
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -17,9 +16,8 @@ from pathlib import Path
 from turn_order import shuffles
 
 from model_profiling.config.series import Series
-from model_profiling.core.records import record_json
 from model_profiling.runner.build import RunnerBuild
-from model_profiling.runner.features import FEATURES, cpuinfo_flags
+from model_profiling.runner.features import FEATURES
 from model_profiling.runner.machine import PlatformName
 from model_profiling.runner.result import (
     LaunchFacts,
@@ -133,10 +131,7 @@ class ReplayTarget(Target):
             preemptions=() if job.runner_path else preemptions,
         )
         assert len(result.iterations_ns) == job.runs, f"{timed.step.key} has no {job.runs} runs"
-        told = into / f"{stem}_runner.json"
-        told.write_text(json.dumps(_as_written(result)))
         return Outcome(
-            told=None if job.runner_path else told,
             result=result,
             log=log,
             etdump=self._copied(timed.etdump, into / f"{stem}.etdump") if job.etdump else None,
@@ -186,16 +181,7 @@ class ReplayTarget(Target):
         use = tuple(entry.use or _NO_USE for entry in entries)
         before, after = first.machine_before or MachineMoment(), first.machine_after or MachineMoment()
         machine = LaunchMachine(before, after, use)
-        told = into / f"{stem}_runner.json"
-        content = {
-            "schema_version": 1,
-            "lockstep": record_json(facts),
-            "children": [_as_written(outcome.result) for outcome in outcomes],
-            "turns": record_json(turns),
-            "machine": record_json(machine),
-        }
-        told.write_text(json.dumps(content))
-        return LockstepOutcome(tuple(outcomes), turns, facts, machine, log, told)
+        return LockstepOutcome(tuple(outcomes), turns, facts, machine, log)
 
     def _next(self, kind: Kind, job: Job, *, count: bool = True) -> Entry:
         """The recorded process most like `job`, of the next round."""
@@ -234,17 +220,6 @@ class ReplayTarget(Target):
         assert name is not None
         shutil.copyfile(self.recorded / name, to)
         return to
-
-
-def _as_written(result: RunnerResult) -> dict[str, object]:
-    """The JSON that the kit's runner would have written."""
-    return record_json(result) | {
-        "schema_version": 1,
-        "flags_present": list(cpuinfo_flags(result.features_present)),
-        "flags_masked": list(cpuinfo_flags(result.features_masked)),
-        "layout_verified": result.features_verified,
-        "executorch": result.executorch_version or "",
-    }
 
 
 def _unlike(result: Result, job: Job) -> tuple[bool, bool, Series]:

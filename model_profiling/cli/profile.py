@@ -233,12 +233,11 @@ def _print_methods(methods: CasesOutcome, *, ladder: bool, quiet: bool, as_json:
         # The answers come last: on a terminal that is what people read first.
         code = max(code, print_warnings(outcome.warnings, quiet=quiet))
         if ladder:
-            for run in outcome.outcomes:
-                frame.say(render_terminal([ladder_table(run.data)]) + "\n")
+            for run in outcome.runs:
+                frame.say(render_terminal([ladder_table(run)]) + "\n")
         print_outcome(outcome.main, quiet=quiet)
-        if outcome.evidence is not None and outcome.evidence is not outcome.main and not quiet:
-            print_earlier(outcome.evidence)
-            frame.say(f"Report of the emulated run: {pages(outcome.evidence.report)[0]}")
+        if len(outcome.runs) > 1 and not quiet:
+            frame.say(f"Kernels proven in: {outcome.runs[1].run.path}")
     if methods.page is not None:
         frame.say(f"Side by side: {pages(methods.page)[0]}")
     return code
@@ -271,6 +270,7 @@ def _facts(outcome: ProfileOutcome) -> dict[str, object]:
         "schema_version": 1,
         "program": str(outcome.program),
         "targets": outcome.plan.reason,
-        "runs": [outcome_facts(run) for run in outcome.outcomes],
+        "runs": [outcome_facts(outcome.main)],
+        "evidence": str(outcome.evidence.run.path) if outcome.evidence else None,
         "warnings": [line.text for line in outcome.warnings],
     }

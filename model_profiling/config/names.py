@@ -43,9 +43,7 @@ LANGUAGE = "llm.json"
 DTYPES_PAGE = "dtypes.md"
 WORK = ".work"
 ROUNDS = "rounds"
-LAUNCHES = "launches"
-"""Folder of the runner's own output for each launch."""
-OWN_FOLDERS = frozenset({FOR_TOOLS, LAUNCHES, f"report{PICTURES}", "artifacts"})
+OWN_FOLDERS = frozenset({FOR_TOOLS, f"report{PICTURES}", "artifacts"})
 """Folders of a run that are not experiments."""
 FAILED_LAUNCH = "failed_launch.log"
 """Output of the last launch that failed."""
@@ -60,7 +58,6 @@ ROBUST_STATS = "_robust_stats.json"
 KERNELS_CSV = "_kernels.csv"
 XNNTRACE_LOG = "_xnntrace.log"
 SAMPLES = "_samples.json"
-RUNNER_JSON = "_runner.json"
 TIMELINE_CSV = "_exec_all_runs_timeline.csv"
 RUN0_TIMELINE_CSV = "_exec_run0_timeline.csv"
 STATS_CSV = "_exec_ops_stats.csv"
@@ -107,13 +104,6 @@ class RunFiles:
     def boundaries(self, series: Series, number: int) -> Path:
         dump = self.dump(series, number)
         return dump.with_name(f"{dump.name}{BOUNDARIES}")
-
-    def told_of_process(self, series: Series, kind: str, number: int) -> Path:
-        named = self.of_series(series, f"_r{number}_{kind}{RUNNER_JSON}")
-        return named.parent / ROUNDS / named.name
-
-    def told_of_launch(self, launch: str) -> Path:
-        return self.path / LAUNCHES / f"{launch}{RUNNER_JSON}"
 
     def relative(self, path: Path) -> str:
         return path.relative_to(self.path).as_posix()

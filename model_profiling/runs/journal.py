@@ -109,10 +109,6 @@ class Entry:
     kernels_note: str | None = None
     kernel_sizes: Mapping[str, tuple[tuple[int, ...], ...]] = field(default_factory=dict)
     """The first three arguments of the calls of `kernels`, and the number of calls."""
-    told: str | None = None
-    """File with the runner's own output for the process or its launch; None if not kept."""
-    told_child: int = 0
-    """Index of its program in `told`."""
     schema_version: Literal[1] = 1
 
     @property
@@ -149,7 +145,7 @@ class Entry:
     @property
     def named_files(self) -> Iterator[tuple[str, str]]:
         """Every file and folder the entry names, with the name of the field."""
-        for field_name in ("experiment", "etdump", "boundaries", "log", "told"):
+        for field_name in ("experiment", "etdump", "boundaries", "log"):
             if name := getattr(self, field_name):
                 yield field_name, name
         for at, output in enumerate(self.outputs):

@@ -265,9 +265,6 @@ class Measuring:
             boundaries.unlink(missing_ok=True)  # of an earlier dump, if the step is repeated
             if outcome.boundaries is not None:
                 entry = replace(entry, boundaries=self._move(outcome.boundaries, boundaries))
-        if outcome.told is not None and step.kind in TIMED:
-            written = place.told_of_process(step.series, step.kind, step.round)
-            entry = replace(entry, told=self._move(outcome.told, written))
         if outcome.samples is not None:
             write_record(place.of_series(step.series, SAMPLES), outcome.samples)
         if log := self._log_name(step):

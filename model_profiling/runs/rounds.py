@@ -191,15 +191,8 @@ class Rounds:
             launch = launch_of(jobs, turns, seed, self._settings.timeout_s)
             outcome = target.execute_lockstep(launch, scratch, "process")
             name = secrets.token_hex(8)
-            # The runner's own output; each run of the launch gets a copy.
-            told = {
-                run: run.copy(outcome.told, run.place.told_of_launch(name)) if outcome.told else None
-                for run, _ in group
-            }
             entries = [
-                replace(
-                    with_turns(run.keep(blank, own), outcome, child, name), told=told[run], told_child=child
-                )
+                with_turns(run.keep(blank, own), outcome, child, name)
                 for child, ((run, _), blank, own) in enumerate(
                     zip(group, blanks, outcome.outcomes, strict=True)
                 )

@@ -13,7 +13,6 @@ import statistics
 from collections.abc import Sequence
 from dataclasses import replace
 
-from model_profiling.config.names import LAUNCHES, RUNNER_JSON
 from model_profiling.config.remarks import Diagnostic
 from model_profiling.config.settings import ProfileConfig
 from model_profiling.core.errors import InputError
@@ -81,11 +80,6 @@ def measure_runs(
             run.manifest = replace(run.manifest, machine=replace(run.manifest.machine, after=after))
             run.write("analysing", "done")
             shutil.rmtree(run.place.work, ignore_errors=True)
-            # The runner's output for launches that do not count: killed too early, or repeated.
-            counted = {entry.told for entry in run.journal.entries()}
-            for path in (run.place.path / LAUNCHES).glob(f"*{RUNNER_JSON}"):
-                if run.place.relative(path) not in counted:
-                    path.unlink()
         measured = tuple(
             compute_figures(run.place, run.config, run.journal, run.manifest, run.moved) for run in runs
         )

@@ -138,8 +138,6 @@ def collect(
             f"the runner reports {made} executions, {job.runs} were asked for", "see the log", done.tail()
         )
     outcome = _outcome(job, result, files, Path(f"{files}{LOG}"), timings_are_latency)
-    if job.runner_path is None:
-        outcome = replace(outcome, told=Path(f"{files}{RESULT}"))
     if job.sample_hz:
         from model_profiling.runner.samples import read_samples  # needs numpy, which the doctor does without
 
@@ -166,7 +164,7 @@ def collect_lockstep(
         )
         for number, (child, result) in enumerate(zip(job.jobs, lockstep.results, strict=True))
     )
-    return LockstepOutcome(outcomes, lockstep.turns, lockstep.launch, lockstep.machine, log, written)
+    return LockstepOutcome(outcomes, lockstep.turns, lockstep.launch, lockstep.machine, log)
 
 
 def _outcome(job: Job, result: RunnerResult, files: Path, log: Path, timings_are_latency: bool) -> Outcome:

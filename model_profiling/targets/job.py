@@ -72,8 +72,6 @@ class Outcome:
     samples: Samples | None = None
     """Where the threads were seen."""
     timings_are_latency: bool = True
-    told: Path | None = None
-    """The result file of the kit's runner; None for another runner, or a job in a launch."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,8 +102,6 @@ class LockstepOutcome:
     launch: LaunchFacts
     machine: LaunchMachine
     log: Path
-    told: Path | None = None
-    """The result file of the kit's runner."""
 
     @property
     def results(self) -> tuple[RunnerResult, ...]:

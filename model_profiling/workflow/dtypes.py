@@ -172,7 +172,7 @@ def _side(dtype: str, outcome: ProfileOutcome, folder: Path) -> DtypeSide:
         program=files.relative_posix(folder, outcome.program),
         sha256=export.sha256,
         size_bytes=export.size_bytes,
-        runs=tuple(files.relative_posix(folder, each.run_dir) for each in outcome.outcomes),
+        runs=tuple(files.relative_posix(folder, each.run.path) for each in outcome.runs),
         latency=latency,
         projected=_projected(data),
         sme2=_on_sme2(data),

@@ -223,6 +223,15 @@ def publish(
     return outcome
 
 
+def publish_proof(measured: Measured) -> ReportData:
+    """End an emulated run that only shows what runs on SME2, for a run on another CPU: that one has the
+    report. `sme2prof report` makes one for this run, too. The caller has locked the run."""
+    write_kernel_lists(measured.place, measured.manifest, measured.journal)
+    ended = concluded(measured)
+    write_record(measured.place.manifest, ended)
+    return report_data(Run.open(measured.place.path, manifest=ended), None)
+
+
 def use_factors(run_dir: Path, factors: Factors) -> None:
     """Store `factors` in a run and rewrite every file that depends on them. A folder of bare dumps stores
     none: without a manifest nothing is projected."""

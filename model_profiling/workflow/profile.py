@@ -33,6 +33,7 @@ from model_profiling.export.records import read_export
 from model_profiling.models import registry
 from model_profiling.models.catalog import NamedModel
 from model_profiling.report.comparison_document import Comparison
+from model_profiling.report.data import ReportData
 from model_profiling.report.tables import AnalysedRun
 from model_profiling.runs.begin import check_folder, check_startable, why_once
 from model_profiling.runs.evidence import read_evidence
@@ -51,6 +52,7 @@ from model_profiling.workflow.measure import (
     RunOutcome,
     make_rung_config,
     publish,
+    publish_proof,
     run_together,
     with_evidence,
 )
@@ -229,13 +231,13 @@ class ProfileOutcome:
     program: Path
     plan: TargetPlan
     main: RunOutcome
-    evidence: RunOutcome | None
+    evidence: ReportData | None
     remarks: tuple[Diagnostic, ...] = ()
     case: Case = field(default_factory=Case)
     """What of the program ran."""
 
     def __repr__(self) -> str:
-        proof = f"; evidence in {self.evidence.run_dir}" if len(self.outcomes) > 1 and self.evidence else ""
+        proof = f"; evidence in {self.evidence.run.path}" if len(self.runs) > 1 and self.evidence else ""
         return f"<ProfileOutcome {self.main.in_short}{proof}>"
 
     def _repr_html_(self) -> str:
@@ -263,12 +265,13 @@ class ProfileOutcome:
 
     @property
     def all_remarks(self) -> tuple[Diagnostic, ...]:
-        return (*self.remarks, *(remark for outcome in self.outcomes for remark in outcome.data.remarks))
+        return (*self.remarks, *(remark for run in self.runs for remark in run.remarks))
 
     @property
-    def outcomes(self) -> tuple[RunOutcome, ...]:
-        separate = self.evidence is not None and self.evidence is not self.main
-        return (self.main, self.evidence) if separate and self.evidence else (self.main,)
+    def runs(self) -> tuple[ReportData, ...]:
+        """The main run, and the one that proves its kernels if that is another."""
+        separate = self.evidence is not None and self.evidence is not self.main.data
+        return (self.main.data, self.evidence) if separate and self.evidence else (self.main.data,)
 
 
 def profile_one(
@@ -374,7 +377,7 @@ def profile_programs(
             unused = _without_effect(target, options)
             mains = [publish(each, main_run, progress) for each in measured]
             return tuple(
-                ProfileOutcome(program, plan, main, main, unused, case)
+                ProfileOutcome(program, plan, main, main.data, unused, case)
                 for (program, case), main in zip(chosen, mains, strict=True)
             )
     outcomes: list[ProfileOutcome] = []
@@ -388,7 +391,7 @@ def profile_programs(
                     _check_duration(program, case, options)
                     config = make_config(prover, program, home / prover.place, options, case)
                     (proving,) = measure_runs([(config, proving_run)], prover, progress, held)
-                    evidence = publish(proving, proving_run, progress)
+                    evidence = publish_proof(proving)
                 except SetupError as problem:
                     # Latencies are valid without the evidence; the run records that it is missing.
                     missing = problem

@@ -85,9 +85,9 @@ def test_auto_gives_a_baseline_on_arm_and_the_evidence_of_emulation(exported, tm
         pytest.skip("this CPU has SME2: one place does both")
     options = ProfileOptions(runs=3, warmup=1, rounds=3, budget_s=1, outdir=tmp_path / "o")
     done = profile_one(str(exported("toy_cnn", "fp32").pte), options)
-    assert done.evidence is not None and done.evidence.run_dir.name == "emulated"
+    assert done.evidence is not None and done.evidence.run.path.name == "emulated"
     if not ON_ARM:
-        assert done.outcomes == (done.evidence,) and "SME2 kernels ran 4 of 4" in " ".join(done.main.verdict)
+        assert done.runs == (done.evidence,) and "SME2 kernels ran 4 of 4" in " ".join(done.main.verdict)
         return
     assert done.main.run_dir.name == "linux"
     manifest = json.loads((done.main.run_dir / "manifest.json").read_text())

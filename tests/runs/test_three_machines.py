@@ -160,7 +160,7 @@ def test_the_estimate_is_near_what_emulation_took() -> None:
 def test_without_emulation_the_reason_and_the_cure_stand_in_the_first_lines(profiled: Profiled) -> None:
     broken = SetupError("the Debian mirror cannot be read", "install qemu-user 10.1")
     done = profiled(ARM, broken=broken)
-    assert done.evidence is None and len(done.outcomes) == 1
+    assert done.evidence is None and len(done.runs) == 1
     told, report = done.main.answers, (done.main.run_dir / "report.md").read_text()
     says(told.what_sme2_changes, "SME2 kernels: not tested", broken.problem)
     assert re.search(rf"{broken.fix}.*sme2prof profile", told.what_next)
@@ -184,7 +184,7 @@ def test_an_emulated_run_made_later_answers_the_earlier_one(profiled: Profiled) 
 
 def test_a_cpu_that_is_no_arm_cpu_is_emulated_and_gives_no_latency(profiled: Profiled) -> None:
     done = profiled(X86_64)
-    assert done.outcomes == (done.main,) and done.main.run_dir.name == "emulated"
+    assert done.runs == (done.main.data,) and done.main.run_dir.name == "emulated"
     text = " ".join(done.main.verdict)
     says(text, "5 of 5 matrix operators", "100.0% of the matrix arithmetic", "latency: not tested")
     assert [question.what for question in done.main.data.not_tested] == ["What SME2 changes in latency"]
