@@ -8,7 +8,6 @@ import shutil
 from dataclasses import replace
 from functools import cache
 from pathlib import Path
-from typing import Any
 
 import pytest
 from made_series import made_series
@@ -42,7 +41,6 @@ from model_profiling.report.headroom import outlook_facts
 from model_profiling.report.run_report import run_document
 from model_profiling.report.verdict import answers, verdict
 from model_profiling.runs.evidence import ONE_ROW, MatrixOperator, parse_factors, read_evidence
-from model_profiling.validation.validate import validate
 from model_profiling.workflow.analyse import analyse
 from model_profiling.workflow.measure import RunOptions, use_factors
 from model_profiling.workflow.report import gather_report
@@ -366,32 +364,6 @@ def test_factors_that_change_nothing_are_not_taken_silently(tmp_path: Path, caps
     says(capsys.readouterr().err, "--sme2-factor", "not from an Arm CPU")
     assert main(["report", str(run_dir), "--sme2-factor", "4:2"]) == 2
     assert capsys.readouterr().err.count("\n") == 1
-
-
-@pytest.mark.parametrize(
-    ("change", "words"),
-    [
-        (lambda found: found.update(low=9.0), "sme2_headroom.low is 9.0"),
-        (lambda found: found["factors"][0].update(high=99), "sme2_headroom.factors.0.high is 99"),
-    ],
-)
-def test_a_projection_that_does_not_follow_from_the_run_is_found(arm: Path, change: Any, words: str) -> None:
-    assert not summary_problems(arm)
-    edit(arm / "analysis_summary.json", lambda content: change(content["sme2_headroom"]))
-    assert words in summary_problems(arm)
-
-
-def test_a_projection_from_times_of_another_cpu_is_found(tmp_path: Path) -> None:
-    run_dir = shutil.copytree(X86_64, tmp_path / "linux")
-    projected = load(ARM / "analysis_summary.json")["sme2_headroom"]
-    edit(run_dir / "analysis_summary.json", lambda content: content.update(sme2_headroom=projected))
-    assert "sme2_headroom" in summary_problems(run_dir)
-
-
-def summary_problems(run_dir: Path) -> str:
-    """What validation holds against analysis_summary.json."""
-    (check,) = [check for check in validate(run_dir).checks if check.name == "analysis"]
-    return check.found if check.status == "fail" else ""
 
 
 def _node(kind: str, dtype: str, weights: str) -> GraphNode:
