@@ -269,7 +269,10 @@ class Measuring:
             write_record(place.of_series(step.series, SAMPLES), outcome.samples)
         if log := self._log_name(step):
             # Copied, because all processes of a launch share one log.
-            entry = replace(entry, log=self.copy(outcome.log, place.of_series(step.series, log)))
+            named = place.of_series(step.series, log)
+            with files.replacing(named) as part:
+                shutil.copyfile(outcome.log, part)
+            entry = replace(entry, log=place.relative(named))
         outputs = tuple(
             replace(
                 made,
@@ -292,10 +295,28 @@ class Measuring:
         files.move(source, name)
         return self.place.relative(name)
 
-    def copy(self, source: Path, name: Path) -> str:
-        with files.replacing(name) as part:
-            shutil.copyfile(source, part)
-        return self.place.relative(name)
+    def rest(self) -> float | None:
+        """Cool down as configured; return the start temperature if there is a limit and it is known."""
+        schedule = self.config.schedule
+        if schedule.cool_down_s:
+            time.sleep(schedule.cool_down_s)
+        limit = schedule.max_temperature_c
+        if limit is None:
+            return None
+        temperature = self.target.facts().temperature_c
+        if temperature is None:
+            seen = f"target {self.target.name} reports no temperature: max_temperature_c has no effect"
+            self.warn(Diagnostic(None, "no_effect", seen))
+        waited_until = time.monotonic() + schedule.temperature_wait_s
+        while temperature is not None and temperature > limit:
+            if time.monotonic() >= waited_until:
+                stayed = f"stayed hotter than {limit:g} C for {schedule.temperature_wait_s:g} s"
+                self.warn(Diagnostic(None, "hot", f"the target {stayed}; measured anyway"))
+                break
+            self.progress.advance(0, 1, f"waiting for {temperature:.0f} C to fall to {limit:g} C")
+            time.sleep(_TEMPERATURE_POLL_S)
+            temperature = self.target.facts().temperature_c
+        return temperature
 
     def warn(self, remark: Diagnostic) -> None:
         if remark not in self.warnings:

@@ -150,8 +150,7 @@ def collect_lockstep(
 ) -> LockstepOutcome:
     if not done.ok:
         raise explain(job, done)
-    written = Path(f"{files}{RESULT}")
-    lockstep = read_lockstep_result(written)
+    lockstep = read_lockstep_result(Path(f"{files}{RESULT}"))
     if len(lockstep.results) != len(job.jobs):
         raise RunError(
             f"the runner reports {len(lockstep.results)} programs, {len(job.jobs)} were asked for",

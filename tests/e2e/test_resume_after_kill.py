@@ -91,11 +91,9 @@ def killed_and_resumed(folder: Path, moment: tuple[int, float]) -> Trial:
 
 
 def names(run_dir: Path) -> set[str]:
-    """Every file; launches have names that are drawn anew each time, so they are counted. Which pictures a
-    report has depends on how many inferences a turn held, and so on the machine."""
-    found = {path.relative_to(run_dir).as_posix() for path in run_dir.rglob("*") if path.suffix != ".svg"}
-    launches = {name for name in found if name.startswith("launches/")}
-    return {*(found - launches), f"{len(launches)} launches"}
+    """Every file. Which pictures a report has depends on how many inferences a turn held, and so on the
+    machine."""
+    return {path.relative_to(run_dir).as_posix() for path in run_dir.rglob("*") if path.suffix != ".svg"}
 
 
 def shape(run_dir: Path) -> Any:

@@ -140,7 +140,7 @@ BAD: list[tuple[str, Raw, str, str]] = [
     ("name with slash", {"experiments.0.name": "a/b"}, 'experiments[0].name "a/b"', "A-Za-z0-9"),
     ("name climbing", {"experiments.0.name": ".."}, "experiments[0].name", "A-Za-z0-9"),
     ("name too long", {"experiments.0.name": "n" * 81}, "experiments[0].name", "at most 80"),
-    ("name of a folder of the kit", {"experiments.0.name": "Launches"}, "experiments[0].name 'Launches'", "another name"),
+    ("name of a folder of the kit", {"experiments.0.name": "Artifacts"}, "experiments[0].name 'Artifacts'", "another name"),
     ("name twice", {"experiments.2.name": "linux_sme2_on"}, "experiments[2].name", "own name"),
     ("name twice but for case", {"experiments.2.name": "LINUX_sme2_ON"}, "[2].name", "own name"),
     ("affinity words", {"experiments.0.cpu_affinity": "huge"}, "[0].cpu_affinity", '"prime"'),
