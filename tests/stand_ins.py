@@ -7,6 +7,9 @@ import shutil
 from collections.abc import Iterable
 from pathlib import Path
 
+from model_profiling.targets.execution import Route
+from model_profiling.targets.host import HostTarget
+
 MACOS = Path(__file__).parent / "data" / "macos"
 
 _SYSCTL = """\
@@ -63,3 +66,14 @@ def lay_out_checkout(root: Path, *, as_package: bool = False) -> Path:
     (checkout / "CMakeLists.txt").write_text("project(executorch)\n")
     (checkout / "version.txt").write_text("1.6.0a0\n")
     return checkout
+
+
+class Routed(HostTarget):
+    """A target whose jobs take this route."""
+
+    def __init__(self, route: Route) -> None:
+        self.route = route
+
+    def _route(self, *, own_runner: bool) -> Route:
+        del own_runner
+        return self.route

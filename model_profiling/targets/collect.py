@@ -10,7 +10,7 @@ from pathlib import Path
 from model_profiling.core.errors import FormatError, InputError, ProfilingError, RunError, SetupError
 from model_profiling.core.formatting import listing, plural
 from model_profiling.core.process import Completed
-from model_profiling.runner.result import RunnerResult, read_lockstep_result, read_result
+from model_profiling.runner.result import RunnerResult, check_program, read_lockstep_result, read_result
 from model_profiling.targets.command import (
     BOUNDARIES,
     ETDUMP,
@@ -48,7 +48,7 @@ _EXIT_CODES: dict[int, tuple[type[ProfilingError], str]] = {
     9: (SetupError, "install ExecuTorch again"),
     10: (RunError, "this is a bug in the runner; report it with the log"),
     11: (RunError, "the last log lines say why"),
-    13: (RunError, 'measure them one by one (mode "rounds")'),
+    13: (RunError, "measure them one by one"),
 }
 
 
@@ -58,7 +58,10 @@ _CRASHED = re.compile(r"crashed with (\w+)$")
 
 
 def explain(job: Job | LockstepJob, done: Completed) -> ProfilingError:
-    """Return the error for a process that failed; for a launch it names the job that caused it."""
+    """Return the error for a process that failed; for a launch it names the job that caused it. A file that
+    is no program explains every failure."""
+    for program in {each.model for each in ((job,) if isinstance(job, Job) else job.jobs)}:
+        check_program(program)
     tail, log = done.tail(), f"{done.stdout}\n{done.stderr}"
     crash = done.signal_name
     who, program, complaint = "the runner", None, None

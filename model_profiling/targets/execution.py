@@ -9,7 +9,7 @@ import shlex
 import shutil
 import sys
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -22,7 +22,6 @@ from model_profiling.core.process import Completed
 from model_profiling.runner.build import RunnerBuild
 from model_profiling.runner.features import closure
 from model_profiling.runner.machine import MachineFacts, PlatformName, TargetChoice
-from model_profiling.runner.result import check_program
 from model_profiling.targets.collect import (
     ExpectedFile,
     collect,
@@ -126,12 +125,53 @@ class Target(ABC):
         return ()
 
     def execute(self, job: Job, into: Path, stem: str) -> Outcome:
-        """Run `job`; its files are `into`/`stem` plus a suffix."""
-        return execute(job, into, stem, self._route(own_runner=job.runner_path is not None))
+        """Run `job`; its files are `into`/`stem` plus a suffix. A user's runner that refuses flags is run
+        again without them."""
+        check_job(job)
+        own, route = job.runner_path, self._route(own_runner=job.runner_path is not None)
+        if own is None and not route.runner:
+            raise RunError(*_NOT_PREPARED)
+        lacks: frozenset[str] = frozenset()
+        while True:
+            fitted = fit_to_runner(job, lacks)
+            with _sent(route.transport, into, stem, {stem: fitted}) as (folder, places):
+                start = route.transport.put_runner(own) if own else route.runner
+                done = route.transport.run(
+                    build_command(fitted, start, places[0], lacks),
+                    folder=folder,
+                    timeout=job.timeout_s + (_GRACE_S if own is None else 0.0),
+                    cores=job.cpu_affinity,
+                )
+                _bring(route.transport, done, folder, expected_files(fitted, stem), into / stem)
+            refused = refused_flags(done) if own else frozenset()
+            if refused <= lacks:
+                break
+            lacks |= refused
+        outcome = collect(
+            fitted, done, into / stem, timings_are_latency=route.timings_are_latency, code=route.code
+        )
+        if fitted.etdump == job.etdump:
+            return outcome
+        if outcome.etdump is not None:  # made only for its times
+            outcome.etdump.unlink()
+        return replace(outcome, etdump=None, boundaries=None, etdump_warmup_runs=0)
 
     def execute_lockstep(self, job: LockstepJob, into: Path, stem: str) -> LockstepOutcome:
         """Run the launch; its files are `into`/`stem` plus a suffix, those of job N `stem_childN`."""
-        return execute_lockstep(job, into, stem, self._route(own_runner=False))
+        check_launch(job)
+        route = self._route(own_runner=False)
+        if not route.runner:
+            raise RunError(*_NOT_PREPARED)
+        jobs = {child_files(stem, number): child for number, child in enumerate(job.jobs)}
+        with _sent(route.transport, into, stem, jobs) as (folder, places):
+            done = route.transport.run(
+                build_lockstep_command(job, route.runner, places),
+                folder=folder,
+                timeout=job.timeout_s + _GRACE_S,
+                cores=job.cpu_affinity,
+            )
+            _bring(route.transport, done, folder, expected_files_of_launch(job, stem), into / stem)
+        return collect_lockstep(job, done, into / stem, timings_are_latency=route.timings_are_latency)
 
     def why_not_lockstep(self, jobs: Sequence[Job], peaks: Mapping[Path, int]) -> str | None:
         """Return why these jobs cannot take turns here, or None; `peaks` is the peak memory of programs."""
@@ -231,97 +271,48 @@ class Route:
     timings_are_latency: bool = True
 
 
-def execute(job: Job, into: Path, stem: str, route: Route) -> Outcome:
-    check_job(job)
-    if job.runner_path is None and not route.runner:
-        raise _not_prepared()
-    fitted, done = _run_alone(job, into, stem, route)
-    latency = route.timings_are_latency
-    outcome = collect(fitted, done, into / stem, timings_are_latency=latency, code=route.code)
-    if fitted.etdump == job.etdump:
-        return outcome
-    if outcome.etdump is not None:  # made only for its times
-        outcome.etdump.unlink()
-    return replace(outcome, etdump=None, boundaries=None, etdump_warmup_runs=0)
+_NOT_PREPARED = ("the target was not prepared", "call prepare() first")
 
 
-def _run_alone(
-    job: Job, into: Path, stem: str, route: Route, lacks: frozenset[str] = frozenset()
-) -> tuple[Job, Completed]:
-    """Run the process of `job`, again if a user's runner refuses flags; return the job as it was run."""
-    own, fitted = job.runner_path, fit_to_runner(job, lacks)
-
-    def command(places: Sequence[Places]) -> tuple[str, ...]:
-        start = route.transport.put_runner(own) if own else route.runner
-        return build_command(fitted, start, places[0], lacks)
-
-    done = _launch(
-        *(route.transport, into, stem),
-        jobs={stem: fitted},
-        command=command,
-        left=expected_files(fitted, stem),
-        limit_s=job.timeout_s + (_GRACE_S if own is None else 0.0),
-        cores=job.cpu_affinity,
-    )
-    refused = refused_flags(done) if own else frozenset()
-    return (fitted, done) if refused <= lacks else _run_alone(job, into, stem, route, lacks | refused)
-
-
-def execute_lockstep(job: LockstepJob, into: Path, stem: str, route: Route) -> LockstepOutcome:
-    check_launch(job)
-    if not route.runner:
-        raise _not_prepared()
-    done = _launch(
-        *(route.transport, into, stem),
-        jobs={child_files(stem, number): child for number, child in enumerate(job.jobs)},
-        command=lambda places: build_lockstep_command(job, route.runner, places),
-        left=expected_files_of_launch(job, stem),
-        limit_s=job.timeout_s + _GRACE_S,
-        cores=job.cpu_affinity,
-    )
-    return collect_lockstep(job, done, into / stem, timings_are_latency=route.timings_are_latency)
-
-
-def _not_prepared() -> RunError:
-    return RunError("the target was not prepared", "call prepare() first")
-
-
-def _launch(
-    transport: Transport,
-    into: Path,
-    stem: str,
-    *,
-    jobs: Mapping[str, Job],
-    command: Callable[[Sequence[Places]], tuple[str, ...]],
-    left: Sequence[ExpectedFile],
-    limit_s: float,
-    cores: Sequence[int],
-) -> Completed:
-    """Run one process for `jobs` (by the stem of their files): send, run, keep the log, fetch `left`."""
+@contextmanager
+def _sent(
+    transport: Transport, into: Path, stem: str, jobs: Mapping[str, Job]
+) -> Iterator[tuple[str, list[Places]]]:
+    """Make a folder on the machine for one process, and send what its `jobs` (by the stem of their files)
+    need; the folder is removed afterwards."""
     files.make_folder(into)
-    for name in (stem, *jobs):
-        _clear(into, name)
+    for name in (stem, *jobs):  # an earlier run's files must not pass for this one's
+        outputs = into.glob(f"{glob.escape(name + OUTPUTS)}[0-9]*.bin")
+        endings = (LOG, ETDUMP, BOUNDARIES, RESULT, SEEN)
+        for path in (*(into / f"{name}{ending}" for ending in endings), *outputs):
+            path.unlink(missing_ok=True)
     folder = transport.make_folder(into)
     try:
-        places = [
-            Places(transport.put(job.model), tuple(map(transport.put, job.inputs)), f"{folder}/{name}")
-            for name, job in jobs.items()
-        ]
-        done = transport.run(command(places), folder=folder, timeout=limit_s, cores=cores)
-        log = f"$ {shlex.join(done.argv)}\n{done.stdout}{done.stderr}"
-        files.write_text(into / f"{stem}{LOG}", log)
-        if done.ok:
-            transport.fetch(folder, left, into)
+        yield (
+            folder,
+            [
+                Places(transport.put(job.model), tuple(map(transport.put, job.inputs)), f"{folder}/{name}")
+                for name, job in jobs.items()
+            ],
+        )
     finally:
         transport.remove(folder)
-    return done
+
+
+def _bring(
+    transport: Transport, done: Completed, folder: str, left: Sequence[ExpectedFile], to: Path
+) -> None:
+    """Keep the log of a process and, if it ended well, the files it `left`, as `to` plus a suffix."""
+    files.write_text(Path(f"{to}{LOG}"), f"$ {shlex.join(done.argv)}\n{done.stdout}{done.stderr}")
+    if done.ok:
+        transport.fetch(folder, left, to.parent)
 
 
 def check_launch(job: LockstepJob) -> None:
     for child in job.jobs:
         check_job(child)
     if reason := unfit_for_turns(job.jobs):
-        raise InputError(reason, 'measure them one by one (mode "rounds")')
+        raise InputError(reason, "measure them one by one")
     positive = [value for value in (job.cycles, job.budget_s) if value is not None]
     if not job.jobs or not positive or min(*positive, job.turn_length) <= 0 or job.order_seed < 0:
         raise InputError(
@@ -333,7 +324,6 @@ def check_launch(job: LockstepJob) -> None:
 
 def check_job(job: Job) -> None:
     """Refuse what no runner can use, or the named one cannot do: nothing requested is silently dropped."""
-    check_program(job.model)
     closure(job.disable)
     if job.runs < 1 or job.warmup < 0 or job.threads < 1:
         raise InputError(
@@ -360,11 +350,3 @@ def check_job(job: Job) -> None:
             "an executor_runner cannot count kernels, sample threads or keep raw outputs",
             'use runner_path "builtin"',
         )
-
-
-def _clear(into: Path, stem: str) -> None:
-    """Remove files of an earlier run, so that they cannot pass for this one's."""
-    outputs = into.glob(f"{glob.escape(stem + OUTPUTS)}[0-9]*.bin")
-    endings = (LOG, ETDUMP, BOUNDARIES, RESULT, SEEN)
-    for path in (*(into / f"{stem}{ending}" for ending in endings), *outputs):
-        path.unlink(missing_ok=True)

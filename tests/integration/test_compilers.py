@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 from conftest import missing
+from stand_ins import Routed
 
 from model_profiling.core import process
 from model_profiling.core.errors import SetupError
@@ -22,7 +23,7 @@ from model_profiling.runner.build import RunnerBuild, Sdk, _flags, build_runner,
 from model_profiling.runner.features import AARCH64_MACOS, Platform
 from model_profiling.targets import Job
 from model_profiling.targets.emulated import EmulatedTarget, aarch64_sdk
-from model_profiling.targets.execution import Route, Transport, execute
+from model_profiling.targets.execution import Route, Transport
 
 pytestmark = [
     pytest.mark.skipif(sys.platform != "linux", reason="what Linux falls back to"),
@@ -117,7 +118,7 @@ def test_a_runner_built_by_the_wheels_compiler_answers_like_any_other(
     job = Job(programs[2], warmup=0, kernels=True, etdump=True)
     on = emulated.execute(job, tmp_path, "usual")
     transport = Transport(emulated.qemu.prefix)
-    other = execute(job, tmp_path, "zig", Route((str(build.path),), transport))
+    other = Routed(Route((str(build.path),), transport)).execute(job, tmp_path, "zig")
     assert on.kernels and dict(other.kernels) == dict(on.kernels)
     assert other.result.features_present == on.result.features_present and other.result.features_verified
     assert on.etdump is not None and other.etdump is not None

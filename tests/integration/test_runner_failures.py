@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 from conftest import ON_ARM, missing
 from said import says
+from stand_ins import Routed
 
 from model_profiling.config.reading import parse_config
 from model_profiling.config.settings import ProfileConfig
@@ -20,7 +21,7 @@ from model_profiling.runner.features import AARCH64_LINUX, this_platform
 from model_profiling.targets import Job
 from model_profiling.targets.collect import missing_operators
 from model_profiling.targets.emulated import EmulatedTarget
-from model_profiling.targets.execution import Route, Transport, execute
+from model_profiling.targets.execution import Route, Transport
 from model_profiling.targets.host import HostTarget
 from model_profiling.workflow.measure import RunOptions, run_config
 
@@ -192,7 +193,7 @@ def test_a_feature_reported_but_not_usable_is_a_named_crash(shimmed, exported, t
     monkeypatch.setenv("SHIM_LIE", "1")
     job, runner = Job(exported("toy_cnn", "fp32").pte), (str(shimmed.build.path),)
     with pytest.raises(RunError) as caught:
-        execute(job, tmp_path, "job", Route(runner, transport))
+        Routed(Route(runner, transport)).execute(job, tmp_path, "job")
     assert "SIGILL" in caught.value.problem and "CPU feature" in caught.value.fix
     assert "Resetting threadpool" in caught.value.log_tail
     assert "Resetting threadpool" in (tmp_path / "job.log").read_text()
@@ -274,10 +275,10 @@ def test_out_of_memory(host: HostTarget, exported, tmp_path: Path) -> None:
     pte = exported("mobilenet_v3_small", "fp16").pte
     runner = (str(host.build.path),)
     wide = Transport(prefix=("prlimit", "--as=2000000000", "--"))
-    assert execute(Job(pte), tmp_path, "wide", Route(runner, wide)).result.iterations_ns
+    assert Routed(Route(runner, wide)).execute(Job(pte), tmp_path, "wide").result.iterations_ns
     tight = Transport(prefix=("prlimit", "--as=33000000", "--"))
     with pytest.raises(RunError, match="out of memory"):
-        execute(Job(pte), tmp_path, "tight", Route(runner, tight))
+        Routed(Route(runner, tight)).execute(Job(pte), tmp_path, "tight")
 
 
 def test_inputs_that_do_not_fit(host: HostTarget, exported, tmp_path: Path) -> None:

@@ -345,7 +345,7 @@ def test_a_file_that_cannot_be_written_names_its_child(start: Start, toy: Path, 
 
 def test_a_program_whose_outputs_change_cannot_take_turns(launch: Launch, exported) -> None:
     pte = exported(STATEFUL, "fp32", "portable").pte
-    with pytest.raises(RunError, match=r"\boutput 0\b.*; .*\brounds\b"):
+    with pytest.raises(RunError, match=r"\boutput 0\b.*; .*\bone by one\b"):
         launch(Job(pte), Job(pte), cycles=1)
 
 

@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 from conftest import ON_ARM, missing
+from stand_ins import Routed
 
 from model_profiling.core.errors import SetupError
 from model_profiling.etdump import read_etdump
@@ -21,7 +22,7 @@ from model_profiling.statistics.parity import OutputFile, compare_outputs
 from model_profiling.targets import Job
 from model_profiling.targets import emulated as qemu
 from model_profiling.targets.emulated import EmulatedTarget, aarch64_sdk, build_cross_runner
-from model_profiling.targets.execution import Route, Transport, execute
+from model_profiling.targets.execution import Route, Transport
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="QEMU's user mode runs on Linux only")
 
@@ -174,5 +175,5 @@ def test_the_way_of_a_machine_that_is_not_arm(
     assert "-L" in found.prefix
     job = Job(exported("toy_cnn", "int8").pte, warmup=0, kernels=True)
     runner, transport = (str(build.path),), Transport(found.prefix)
-    outcome = execute(job, tmp_path, "cross", Route(runner, transport))
+    outcome = Routed(Route(runner, transport)).execute(job, tmp_path, "cross")
     assert of(outcome.kernels, "sme2")
