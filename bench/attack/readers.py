@@ -33,7 +33,7 @@ from model_profiling.report.text import render_markdown
 from model_profiling.runner.result import read_lockstep_result, read_report, read_result
 from model_profiling.runner.samples import Samples, read_samples
 from model_profiling.runs import Run
-from model_profiling.runs.evidence import read_evidence, read_factors
+from model_profiling.runs.evidence import read_evidence
 from model_profiling.runs.folders import runs_in
 from model_profiling.runs.journal import Journal
 from model_profiling.runs.manifest import read_manifest, read_summary_0
@@ -158,10 +158,6 @@ def _logs() -> list[bytes]:
     return [told.encode(), f"{meter}end 21.50\n".encode(), *found("runs/*/*/*.log", "xnntrace/*.log")()]
 
 
-def _factors() -> list[bytes]:
-    return [json.dumps({"schema_version": 1, "CONV": [1.5, 3.0], "GEMM": [2, 4.5]}).encode()]
-
-
 def _summaries() -> list[bytes]:
     """An export's summary with all that this kit writes about an operator, and a recorded one of before."""
     (recorded,) = found("runs/programs/small_cnn_xnnpack_fp16.pte.json")()
@@ -251,7 +247,6 @@ READERS: tuple[Reader, ...] = (
         found("runs/*/*_pipeline_summary.json"),
         beside("m_pipeline_summary.json", lambda folder: (runs_in(folder), read_summary_0(folder))),
     ),
-    Reader("factors", "json", 30, _factors, beside(names.FACTORS, read_factors)),
     Reader(
         "undelegated",
         "json",

@@ -15,10 +15,30 @@ from model_profiling.analysis.matching import Matched, match_proven
 from model_profiling.analysis.run import RunAnalysis
 from model_profiling.analysis.series import SeriesAnalysis
 from model_profiling.config.series import Series
+from model_profiling.program.category import Category
 from model_profiling.runs import Run, Times
-from model_profiling.runs.evidence import ONE_ROW, Factors, MatrixOperator, Range, read_factors
+from model_profiling.runs.evidence import MatrixOperator
 
 MEASURED_INSTEAD = "this CPU has SME2, so its effect is measured instead"
+
+
+@dataclass(frozen=True, slots=True)
+class Range:
+    low: float
+    high: float
+
+    def __str__(self) -> str:
+        return f"{self.low:g} to {self.high:g}"
+
+
+ONE_ROW = "GEMM with one row"
+PUBLISHED = Range(3, 15)
+"""Published for convolution and GEMM."""
+FIELD = Range(0.33, 1)
+"""Reported from the field for GEMM with one row, where SME2 is slower or at best no faster."""
+FACTORS = {Category.CONV.value: PUBLISHED, Category.GEMM.value: PUBLISHED, ONE_ROW: FIELD}
+"""How many times faster SME2 is assumed to make an operator."""
+FACTORS_FROM = "published ranges"
 
 
 def speedup_of(parts: Iterable[tuple[float, float]]) -> float:
@@ -72,7 +92,6 @@ class Outlook:
     """What is proven to run on SME2 and what that could bring; all files and commands use this record."""
 
     coverage: Coverage
-    factors: Factors
     projections: tuple[Projection, ...]
     """Headline first; if empty, `reason` says why."""
     reason: str
@@ -85,7 +104,7 @@ class Outlook:
 def outlook_of(
     run: Run, analysis: RunAnalysis | None, evidence: Sequence[PlaceEvidence] | None = None
 ) -> Outlook:
-    """The outlook for `run`, or for the run that its dumps lie in, with the factors stored there."""
+    """The outlook for `run`, or for the run that its dumps lie in."""
     run = run.whole
     series = analysis.series if analysis else ()
     proven = analysis.proven if analysis else None
@@ -93,7 +112,6 @@ def outlook_of(
         coverage = proven.coverage
     else:
         coverage = coverage_of(run, gather_evidence(run, series) if evidence is None else evidence, series)
-    factors = read_factors(run.path)
     reason = unfit_times(run)
     if not reason and not coverage.tested:
         reason = f"it was not tested which operators run on SME2: {coverage.reason}"
@@ -102,10 +120,10 @@ def outlook_of(
     measured = _measured(run, analysis) if not reason else ()
     if not reason and not measured:
         reason = "no experiment has both latencies and dumps"
-    found = tuple(_project(run, series, coverage, factors) for series in measured)
+    found = tuple(_project(run, series, coverage) for series in measured)
     if found and not any(each.groups for each in found):
         found, reason = (), "the operators proven to run on SME2 were not found in the times measured here"
-    return Outlook(coverage, factors, found, reason)
+    return Outlook(coverage, found, reason)
 
 
 def unfit_times(run: Run) -> str:
@@ -132,16 +150,16 @@ def _measured(run: Run, analysis: RunAnalysis | None) -> list[SeriesAnalysis]:
     return sorted(best, key=lambda found: found.series.threads or 0)
 
 
-def _project(run: Run, series: SeriesAnalysis, coverage: Coverage, factors: Factors) -> Projection:
+def _project(run: Run, series: SeriesAnalysis, coverage: Coverage) -> Projection:
     matched, unmatched = match_proven(series, coverage.ran)
     groups = tuple(
         FactorGroup(
             name,
             len(members),
             series.spent_by([operator for _, measured in members for operator in measured]).share,
-            factors.of(name),
+            FACTORS[name],
         )
-        for name in factors.ranges
+        for name in FACTORS
         if (members := [match for match in matched if group_of(match[0]) == name])
     )
     latency = run.metrics.latency(series.series) if run.metrics else None
@@ -155,8 +173,8 @@ def _project(run: Run, series: SeriesAnalysis, coverage: Coverage, factors: Fact
         time_share=time_share,
         groups=groups,
         before=_largest(measured),
-        after_low=_largest(_after(series, matched, measured, lambda group: factors.of(group).low)),
-        after_high=_largest(_after(series, matched, measured, lambda group: factors.of(group).high)),
+        after_low=_largest(_after(series, matched, measured, lambda group: FACTORS[group].low)),
+        after_high=_largest(_after(series, matched, measured, lambda group: FACTORS[group].high)),
         latency_ms=latency.end_to_end_ms.median if latency and latency.end_to_end_ms else None,
         taken_from=series.taken_from,
         unmatched=unmatched,

@@ -9,7 +9,6 @@ from typing import Any
 
 import click
 
-from model_profiling.analysis.headroom import outlook_of
 from model_profiling.analysis.run import RunAnalysis
 from model_profiling.cli import frame
 from model_profiling.cli.answers import print_answers
@@ -21,7 +20,6 @@ from model_profiling.report.evidence_sections import advice
 from model_profiling.report.text import render_terminal
 from model_profiling.report.tool_files import series_blocks
 from model_profiling.report.verdict import answers
-from model_profiling.runs.evidence import Factors
 from model_profiling.workflow.analyse import analyse, write_analysis
 
 
@@ -37,13 +35,11 @@ from model_profiling.workflow.analyse import analyse, write_analysis
     "--etrecord", type=frame.PATH, show_default="the one beside the .pte", help="The .etrecord of that .pte."
 )
 @frame.times_option
-@frame.factor_option
 @click.option("--out", type=frame.FOLDER, show_default="beside the dumps", help="Folder for the files.")
 @frame.quiet_option
 def analyze_command(
     *,
     run_dir: Path,
-    factors: Factors | None,
     out: Path | None,
     quiet: bool,
     as_json: bool,
@@ -55,15 +51,8 @@ def analyze_command(
     read, use `sme2prof report`: it does the same analysis.
     """
     with shown_progress(quiet=quiet) as progress:
-        if factors is not None and run_dir.is_dir():
-            # Imported here: it loads the code for configs, which plain analysis does not need.
-            from model_profiling.workflow.measure import use_factors
-
-            use_factors(run_dir, factors)
         analysis = analyse(run_dir, **sources, progress=progress)
         written = write_analysis(analysis, out)
-    if factors is not None:
-        frame.warn_without_projection([outlook_of(analysis.run, analysis)])
     if as_json:
         summary = json.loads(written[-1].read_text(encoding="utf-8"))
         frame.facts(summary | {"files": [str(path) for path in written]})

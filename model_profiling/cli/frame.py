@@ -20,7 +20,6 @@ from model_profiling.core.formatting import in_short, no_command, printable
 from model_profiling.core.stdio import say_aside
 
 if TYPE_CHECKING:
-    from model_profiling.analysis.headroom import Outlook
     from model_profiling.runs import Run
 
 T = TypeVar("T")
@@ -159,12 +158,6 @@ def _as_times(_context: click.Context, _option: click.Parameter, word: str | Non
     return Times(word) if word else None
 
 
-def _as_factors(_context: click.Context, _option: click.Parameter, text: str | None) -> object:
-    from model_profiling.runs.evidence import parse_factors
-
-    return None if text is None else parse_factors(text)
-
-
 def _as_keep(_context: click.Context, _option: click.Parameter, pairs: tuple[str, ...]) -> tuple[str, ...]:
     from model_profiling.core.number_formats import parse_keep
 
@@ -176,15 +169,6 @@ times_option = click.option(
     type=click.Choice(["hardware", "emulated"]),
     callback=_as_times,
     help="Say where dumps without a manifest.json were measured; otherwise their times are not latencies.",
-)
-factor_option = click.option(
-    "--sme2-factor",
-    "factors",
-    metavar="LOW:HIGH|FILE",
-    callback=_as_factors,
-    show_default="3:15",
-    help="Assumed speedup of convolutions and GEMM with SME2, for the projection: a range, or a JSON file "
-    "with a range for each. It is kept in the run.",
 )
 evidence_option = click.option(
     "--evidence",
@@ -296,12 +280,6 @@ def case_options(*, several: bool = False, about: str = "") -> Decorator:
         help=f"{about}Values of an input, by name or number; one value fills all of it.",
     )
     return lambda function: method(lengths(values(function)))
-
-
-def warn_without_projection(outlooks: Iterable[Outlook]) -> None:
-    outlooks = list(outlooks)
-    if not any(outlook.projections for outlook in outlooks):
-        warn(f"--sme2-factor has no effect: {outlooks[0].reason}")
 
 
 def warn_of_unused_evidence(evidence: Sequence[Path], mains: Iterable[Run]) -> None:

@@ -14,7 +14,6 @@ from model_profiling.cli.progress import shown_progress
 from model_profiling.core.formatting import plural
 from model_profiling.report.headroom import outlook_facts
 from model_profiling.report.verdict import answers
-from model_profiling.runs.evidence import Factors
 from model_profiling.runs.folders import expand_runs
 from model_profiling.workflow.report import (
     ToolFiles,
@@ -68,13 +67,11 @@ if TYPE_CHECKING:
     help="Write shared_run.zip instead: that page and the figures behind it.",
 )
 @frame.times_option
-@frame.factor_option
 def report_command(
     *,
     run_dirs: tuple[Path, ...],
     tools: tuple[str, ...],
     out: Path | None,
-    factors: Factors | None,
     share: bool,
     archive: bool,
     as_json: bool,
@@ -95,11 +92,6 @@ def report_command(
             "--for makes files that hold paths and source lines: leave out --share and --zip"
         )
     with shown_progress() as progress:
-        if factors is not None:
-            from model_profiling.workflow.measure import use_factors  # loads all that measures
-
-            for run_dir in run_dirs:
-                use_factors(run_dir, factors)
         if share:
             from model_profiling.workflow.share import share_report
 
@@ -113,8 +105,6 @@ def report_command(
             path = out or combined_page(folders)
             runs = write_combined_report(run_dirs, path, pictures=pictures, **heading, progress=progress)
         tool_files = [made for data in runs for made in write_for_tools(data, tools)] if tools else []
-    if factors is not None:
-        frame.warn_without_projection(data.outlook for data in runs)
     if as_json:
         frame.facts({"schema_version": 1, **page_facts(path), **_facts(runs), **_tool_facts(tool_files)})
         return

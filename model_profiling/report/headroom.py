@@ -8,7 +8,7 @@ from collections.abc import Collection, Iterator
 from dataclasses import asdict
 
 from model_profiling.analysis.coverage import Coverage, Sme2Row
-from model_profiling.analysis.headroom import Outlook, Part, Projection
+from model_profiling.analysis.headroom import FACTORS_FROM, Outlook, Part, Projection
 from model_profiling.config.series import Series
 from model_profiling.core.formatting import MISSING, capitalized, milliseconds, percent, plural, span
 from model_profiling.report import document as doc
@@ -43,7 +43,7 @@ def _projections(outlook: Outlook, every: Collection[Series]) -> Iterator[doc.Bl
         return
     yield doc.Paragraph(
         "This is a projection, not a measurement. It applies Amdahl's law to the times measured here: the "
-        f"operators proven to run on SME2 become faster by a range of factors ({outlook.factors.origin}), "
+        f"operators proven to run on SME2 become faster by a range of factors ({FACTORS_FROM}), "
         "everything else stays the same."
     )
     if chart := headroom_chart(outlook.projections, every):
@@ -179,7 +179,7 @@ def outlook_facts(outlook: Outlook) -> Json:
             "kind": "projection",
             **projections[0],
             "inputs": {
-                "factors": outlook.factors.origin,
+                "factors": FACTORS_FROM,
                 "time_share": "typical times with the event tracer on, measured on an Arm CPU without SME2",
                 "latency_ms": "median without the tracer",
                 "operators": outlook.coverage.reason,

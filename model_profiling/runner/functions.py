@@ -208,12 +208,10 @@ def _unwind_entries(data: bytes, segments: list[elf.Segment]) -> list[Found]:
 
 
 def _addresses_made(data: bytes, segment: elf.Segment, machine: int) -> Addresses:
-    if machine == elf.AARCH64:
-        made = arm_addresses(arm_words(data, segment.offset, segment.size), segment.address)
-        return np.asarray(made[made % 4 == 0])
-    if machine == elf.X86_64:
-        return x86_addresses(np.frombuffer(data, np.uint8, segment.size, segment.offset), segment.address)
-    return np.zeros(0, np.int64)
+    if machine != elf.AARCH64:
+        return np.zeros(0, np.int64)
+    made = arm_addresses(arm_words(data, segment.offset, segment.size), segment.address)
+    return np.asarray(made[made % 4 == 0])
 
 
 def relocated_to(data: bytes) -> list[Addresses]:
@@ -400,27 +398,3 @@ def arm_multiplies(words: Words) -> bool:
         is_one |= words & np.uint32(mask) == np.uint32(bits)
     count = int(is_one.sum())
     return count >= _FEWEST and count >= _SHARE * len(words)
-
-
-# x86_64: LEA of an address relative to the instruction: a 64-bit prefix, the opcode, a byte that names the
-# register, and four bytes of distance from the next instruction.
-
-_WIDE, _WIDE_MASK = 0x48, 0xFB
-_LEA = 0x8D
-_NEXT, _NEXT_MASK = 0x05, 0xC7
-_LENGTH = 7
-
-
-def x86_addresses(code: NDArray[np.uint8], address: int) -> Addresses:
-    """Return every address that code at `address` takes, sorted. Bytes that only look like the instruction
-    give random addresses, which seldom fall into the few gaps between functions."""
-    if len(code) < _LENGTH:
-        return np.zeros(0, np.int64)
-    last = len(code) - _LENGTH + 1
-    is_one = (code[:last] & _WIDE_MASK == _WIDE) & (code[1 : last + 1] == _LEA)
-    places = np.flatnonzero(is_one & (code[2 : last + 2] & _NEXT_MASK == _NEXT))
-    distance = np.zeros(len(places), np.int64)
-    for byte in range(4):
-        distance |= code[places + 3 + byte].astype(np.int64) << (8 * byte)
-    distance = np.where(distance >= 1 << 31, distance - (1 << 32), distance)
-    return np.unique(address + places + _LENGTH + distance)

@@ -7,8 +7,6 @@ timing) of the same program on the same machine are added. Any other run is kept
 
 from __future__ import annotations
 
-import contextlib
-import re
 import secrets
 import shutil
 import tempfile
@@ -289,29 +287,11 @@ def check_folder(path: Path) -> None:
 
 
 def clear_work(place: RunFiles) -> None:
-    """Remove what a killed pipeline left half done, and end its process if it still runs."""
+    """Remove what a killed pipeline left half done. Its process was ended with it."""
     if place.work.is_symlink():
         place.work.unlink()
     if place.work.exists():
-        _end_runners_in(place.work)
         shutil.rmtree(place.work, ignore_errors=True)
     for part in place.path.rglob(".*.part"):
         if not part.is_dir() or part.is_symlink():
             part.unlink(missing_ok=True)
-
-
-# Options that tell the kit's and ExecuTorch's runners where to write.
-_WRITING = re.compile(r"--(?:result|etdump|output-prefix|etdump_path)[\0 =]")
-
-
-def _end_runners_in(work: Path) -> None:
-    """End processes that were started to write below `work`; any other process belongs to someone else."""
-    import psutil  # type: ignore[import-untyped]  # importing it looks at the machine, which `report` must not
-
-    with contextlib.suppress(OSError, IndexError):  # a container without /proc, or with an empty one
-        for process in psutil.process_iter(["cmdline"]):
-            command = "\0".join(process.info["cmdline"] or ())
-            ends = (flag.end() for flag in _WRITING.finditer(command))
-            if any(command.startswith(f"{work}/process-", place) for place in ends):
-                with contextlib.suppress(psutil.Error):
-                    process.kill()

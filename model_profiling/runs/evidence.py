@@ -5,20 +5,14 @@ A CPU without SME2 gives latencies; an emulated run of the same program (same SH
 
 from __future__ import annotations
 
-import json
-import math
-import re
-from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
 from model_profiling.config import names
 from model_profiling.config.series import Series
-from model_profiling.core import files
 from model_profiling.core.errors import FormatError, InputError
-from model_profiling.core.formatting import did_you_mean
-from model_profiling.core.records import read_json_object, read_record
+from model_profiling.core.records import read_record
 from model_profiling.core.safe_read import is_there
 from model_profiling.program.category import Category
 from model_profiling.program.records import OperatorKey
@@ -174,93 +168,3 @@ def read_samples(run_dir: Path, result: Result | None) -> Samples | None:
     ):
         raise FormatError(f"{path}: its samples do not match the functions and files that it lists", fix)
     return samples
-
-
-# SME2 factors: how many times faster SME2 is assumed to make an operator, as a range, for projections.
-# Factors that the user gives are kept in sme2_factors.json of the run, so that all its later files use them.
-
-CONV, GEMM, ONE_ROW = Category.CONV.value, Category.GEMM.value, "GEMM with one row"
-_FIX = 'give LOW:HIGH such as 3:15, or a file such as {"Convolution": [3, 15], "GEMM": [2, 8]}'
-
-
-@dataclass(frozen=True, slots=True)
-class Range:
-    low: float
-    high: float
-
-    def __str__(self) -> str:
-        return f"{self.low:g} to {self.high:g}"
-
-
-PUBLISHED = Range(3, 15)
-"""Published for convolution and GEMM."""
-FIELD = Range(0.33, 1)
-"""Reported from the field for GEMM with one row, where SME2 is slower or at best no faster."""
-
-
-@dataclass(frozen=True, slots=True)
-class Factors:
-    ranges: Mapping[str, Range]
-    given: bool = False
-
-    @property
-    def origin(self) -> str:
-        return "given with --sme2-factor" if self.given else "published ranges"
-
-    def of(self, name: str) -> Range:
-        return self.ranges[name]
-
-
-USUAL = Factors({CONV: PUBLISHED, GEMM: PUBLISHED, ONE_ROW: FIELD})
-
-
-def parse_factors(text: str) -> Factors:
-    """Parse `LOW:HIGH` for convolution and GEMM, or read a file with a range for each kind."""
-    bounds = re.fullmatch(r"([^:\n]+):([^:\n]+)", text)
-    numbers = [_number(word) for word in bounds.groups()] if bounds else []
-    if bounds and None not in numbers:
-        given = _range(numbers, f"--sme2-factor {text}")
-        return Factors({**USUAL.ranges, CONV: given, GEMM: given}, given=True)
-    path = Path(text)
-    if not path.is_file():
-        raise InputError(f"--sme2-factor {text} is neither LOW:HIGH nor a file", _FIX)
-    return _factors(read_json_object(path, _FIX, follow=True), str(path))
-
-
-def read_factors(run_dir: Path) -> Factors:
-    path = run_dir / names.FACTORS
-    return _factors(read_json_object(path, "remove the file"), str(path)) if is_there(path) else USUAL
-
-
-def keep_factors(run_dir: Path, factors: Factors) -> None:
-    content = {name: [each.low, each.high] for name, each in factors.ranges.items()}
-    files.write_json(run_dir / names.FACTORS, {"schema_version": 1, **content})
-
-
-def _factors(content: Mapping[str, object], source: str) -> Factors:
-    ranges = dict(USUAL.ranges)
-    for key, value in content.items():
-        if key == "schema_version":
-            continue
-        name = CONV if key == Category.CONV.label else key
-        if name not in ranges:
-            known = f"known are {', '.join(ranges)}"
-            raise FormatError(f"{source}: unknown key {key}", did_you_mean(key, ranges) or known)
-        ranges[name] = _range(value, f"{source}: {key}: {json.dumps(value)}")
-    return Factors(ranges, given=True)
-
-
-def _range(value: object, source: str) -> Range:
-    numbers = value if isinstance(value, list) and len(value) == 2 else ()
-    if not all(isinstance(bound, int | float) and not isinstance(bound, bool) for bound in numbers):
-        numbers = ()
-    if not (numbers and 0 < numbers[0] <= numbers[1] < math.inf):
-        raise FormatError(f"{source} is not a range from low to high, both above 0", _FIX)
-    return Range(float(numbers[0]), float(numbers[1]))
-
-
-def _number(word: str) -> float | None:
-    try:
-        return float(word)
-    except ValueError:
-        return None

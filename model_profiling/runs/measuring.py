@@ -295,29 +295,6 @@ class Measuring:
         files.move(source, name)
         return self.place.relative(name)
 
-    def rest(self) -> float | None:
-        """Cool down as configured; return the start temperature if there is a limit and it is known."""
-        schedule = self.config.schedule
-        if schedule.cool_down_s:
-            time.sleep(schedule.cool_down_s)
-        limit = schedule.max_temperature_c
-        if limit is None:
-            return None
-        temperature = self.target.facts().temperature_c
-        if temperature is None:
-            seen = f"target {self.target.name} reports no temperature: max_temperature_c has no effect"
-            self.warn(Diagnostic(None, "no_effect", seen))
-        waited_until = time.monotonic() + schedule.temperature_wait_s
-        while temperature is not None and temperature > limit:
-            if time.monotonic() >= waited_until:
-                stayed = f"stayed hotter than {limit:g} C for {schedule.temperature_wait_s:g} s"
-                self.warn(Diagnostic(None, "hot", f"the target {stayed}; measured anyway"))
-                break
-            self.progress.advance(0, 1, f"waiting for {temperature:.0f} C to fall to {limit:g} C")
-            time.sleep(_TEMPERATURE_POLL_S)
-            temperature = self.target.facts().temperature_c
-        return temperature
-
     def warn(self, remark: Diagnostic) -> None:
         if remark not in self.warnings:
             self.warnings.append(remark)

@@ -24,14 +24,14 @@ from model_profiling.core import files
 from model_profiling.core.errors import RunError
 from model_profiling.core.formatting import listing
 from model_profiling.runs.comparability import CLOCK_STEP_MS, shared_launches
-from model_profiling.runs.journal import Step, seconds_of
+from model_profiling.runs.journal import Entry, Step, seconds_of
 from model_profiling.runs.manifest import Ended
 from model_profiling.runs.measuring import Measuring, scratch_folder
 from model_profiling.runs.schedule import TRIAL, Pace, launch_of, plan, plan_kept, with_turns
 from model_profiling.statistics.lockstep import TurnPlan
 from model_profiling.statistics.measure import Rule
 from model_profiling.statistics.speedup import PRECISION, as_launches, precise_enough
-from model_profiling.targets import Target
+from model_profiling.targets import LockstepOutcome
 from model_profiling.targets.command import LOG
 
 _INTERRUPTED_LOOK = 2
@@ -51,33 +51,56 @@ class Rounds:
     _fit: dict[object, str | None] = field(default_factory=dict)
     """Why programs cannot take turns; asked once, because free memory changes all the time."""
     _in_turns: bool = True
+    _planned: bool = False
+    _next: int = 0
+    """The round to measure next."""
 
-    def measure(self) -> None:
-        """Measure what is missing, one round or launch at a time, and record in each run why it ended."""
-        if not any(run.steps_of(0) for run in self.runs):
-            return
+    def __post_init__(self) -> None:
         # A continued run goes on as it began: if it could not take turns then, it will not now.
         measured = [entry for run in self.runs for entry in run.timed_entries]
         self._in_turns = not measured or any(entry.launch for entry in measured)
-        self._begin()
-        number, ended = 0, None
+        self._planned = any(run.steps_of(0) for run in self.runs)
+        if self._planned:
+            self._announce()
+
+    def ended(self) -> bool:
+        """Whether nothing is left to measure; each run then records why."""
+        if not self._planned:
+            return True
         # A round that was begun is always finished.
-        while number < max(run.rounds_begun for run in self.runs) or not (ended := self._enough(number)):
-            in_turns = self._in_turns
-            if not self._done(number):
-                self._measure_round(number)
-                target = self.runs[0].target
-                # Other targets tell nothing that a launch does not.
-                phone = target.facts() if target.platform == "android" else None
-                for run in self.runs:
-                    if phone is not None:
-                        run.look_at(phone, number)
-                    run.write("running")
-            self._show(number + 1)
-            # Never mix rounds and launches: if programs cannot take turns any more, start again at round 0.
-            number = number + 1 if in_turns == self._in_turns else 0
-        for run in self.runs:
+        begun = self._next < max(run.rounds_begun for run in self.runs)
+        ended = None if begun else self._enough(self._next)
+        for run in self.runs if ended else ():
             run.ended = ended
+        return ended is not None
+
+    def measure_next(self) -> None:
+        """Measure what is missing of the next round: in launches, and alone what cannot take turns."""
+        number, in_turns, again = self._next, self._in_turns, False
+        if not self._done(number):
+            failed = [set(run.failed) for run in self.runs]
+            alone: dict[_Asked, str] = {}
+            for group in _groups(self._steps(number)) if in_turns else ():
+                if reason := self._take_turns(group):
+                    alone |= dict.fromkeys(group, reason)
+            steps = self._steps(number)
+            for run, step in steps:
+                if step.series not in run.failed and ((run, step) in alone or not in_turns):
+                    run.do(step)
+            kits_own = any(_kits_own(*asked) for asked in alone)
+            if [run.failed for run in self.runs] != failed:
+                # A program that fails ends the launch; the others can do without it.
+                again = in_turns and kits_own
+            elif alone:
+                for (run, step), reason in sorted(alone.items(), key=lambda item: item[0][1].key):
+                    seen = f"measured alone, one process after another, not in turns: {reason}"
+                    run.warn(Diagnostic(step.series, "no_lockstep", seen))
+                # If each program runs alone, taking turns is what failed, and it would fail again.
+                self._in_turns = not kits_own and len(alone) < len(steps)
+            self._record(number)
+        self._show(number + 1)
+        # Never mix rounds and launches: if programs cannot take turns any more, start again at round 0.
+        self._next = 0 if in_turns != self._in_turns else number + (not again)
 
     @property
     def _settings(self) -> Schedule:
@@ -93,11 +116,11 @@ class Rounds:
         """Seconds of measuring, the minimum over runs: one may have been measured alone before."""
         return min(seconds_of(run.timed_entries) for run in self.runs)
 
-    def _begin(self) -> None:
+    def _announce(self) -> None:
         first = self.runs[0]
         variants = (
-            with_method(variant_of(each.config.model)[1], each.config.method, each.manifest.fed)
-            for each in self.runs
+            with_method(variant_of(run.config.model)[1], run.config.method, run.manifest.fed)
+            for run in self.runs
         )
         what = first.place.model_stem if len(self.runs) == 1 else f"{listing(variants)} in turns"
         first.progress.stage(f"measuring {what}")
@@ -138,65 +161,63 @@ class Rounds:
             random.Random(f"{self.runs[0].order.seed}/{number}").shuffle(steps)
         return steps
 
-    def _measure_round(self, number: int) -> None:
-        failed = [set(run.failed) for run in self.runs]
-        alone: dict[_Asked, str] = {}
-        if self._in_turns:
-            for group in _groups(self._steps(number)):
-                if reason := self._take_turns(group):
-                    alone |= dict.fromkeys(group, reason)
-        steps = self._steps(number)
-        for run, step in steps:
-            if step.series not in run.failed and ((run, step) in alone or not self._in_turns):
-                run.do(step)
-        if [run.failed for run in self.runs] != failed:
-            # A program that fails ends the launch; the others can do without it.
-            if self._in_turns and any(_kits_own(*each) for each in alone):
-                self._measure_round(number)
-            return
-        for (run, step), reason in sorted(alone.items(), key=lambda item: item[0][1].key):
-            seen = f"measured alone, one process after another, not in turns: {reason}"
-            run.warn(Diagnostic(step.series, "no_lockstep", seen))
-        # If each program runs alone, taking turns is what failed, and it would fail again.
-        if any(_kits_own(*each) for each in alone) or len(alone) == len(steps):
-            self._in_turns = False
+    def _record(self, number: int) -> None:
+        target = self.runs[0].target
+        # Other targets tell nothing that a launch does not.
+        phone = target.facts() if target.platform == "android" else None
+        for run in self.runs:
+            if phone is not None:
+                run.look_at(phone, number)
+            run.write("running")
 
     def _take_turns(self, group: Sequence[_Asked]) -> str | None:
-        """Measure a group in one launch; return why that was impossible, or None."""
+        """Measure a group in one launch; return why that was impossible, or None. If its length is not known
+        yet, a launch that is not kept shows how long a turn takes."""
         first, step = group[0]
-        target = first.target
-        programs = _programs(group)
+        jobs = [run.job(step) for run, step in group]
+        programs = tuple(sorted((str(run.place.path), step.series) for run, step in group))
         if programs not in self._fit:
-            jobs = [run.job(step) for run, step in group]
             peaks = {run.config.model: run.peak_memory_bytes for run in self.runs}
-            self._fit[programs] = target.why_not_lockstep(jobs, peaks)
-        if reason := self._fit[programs]:
-            return reason
-        for _ in range(_ATTEMPTS):
+            self._fit[programs] = first.target.why_not_lockstep(jobs, peaks)
+        reason, attempts = self._fit[programs], 0
+        while attempts < _ATTEMPTS and self._fit[programs] is None:
+            turns = plan_kept(first.journal, step.series, step.kind)
+            if turns is None and programs in self._paces:
+                turns = self._plan(group, self._paces[programs])
+            seed = f"{first.order.seed}/{step.round}/{step.kind}" if turns else f"{first.order.seed}/trial"
+            launched = jobs if turns else [replace(job, etdump=False) for job in jobs]
+            launch = launch_of(launched, turns or TRIAL, seed, self._settings.timeout_s)
+            blanks = [run.blank(step) for run, step in group]
+            began = time.monotonic()
             try:
-                self._launch(target, self._planned(target, group), group, step.round)
+                with _scratch(first) as scratch:
+                    outcome = first.target.execute_lockstep(launch, scratch, "process")
+                    if turns is not None:
+                        self._keep(group, blanks, outcome, began)
+                        return None
             except RunError as problem:
-                reason = problem.problem
+                reason, attempts = problem.problem, attempts + 1
             else:
-                return None
+                self._paces[programs] = Pace.of(outcome, time.monotonic() - began)
         return reason
 
-    def _launch(self, target: Target, turns: TurnPlan, group: Sequence[_Asked], number: int) -> None:
-        first, step = group[0]
-        blanks = [run.blank(step) for run, step in group]
-        began = time.monotonic()
-        with _scratch(first) as scratch:
-            jobs = [run.job(step) for run, step in group]
-            seed = f"{first.order.seed}/{number}/{step.kind}"
-            launch = launch_of(jobs, turns, seed, self._settings.timeout_s)
-            outcome = target.execute_lockstep(launch, scratch, "process")
-            name = secrets.token_hex(8)
-            entries = [
-                with_turns(run.keep(blank, own), outcome, child, name)
-                for child, ((run, _), blank, own) in enumerate(
-                    zip(group, blanks, outcome.outcomes, strict=True)
-                )
-            ]
+    def _plan(self, group: Sequence[_Asked], pace: Pace) -> TurnPlan:
+        _, step = group[0]
+        runs = max(run.config.experiment(step.series.experiment).runs for run, step in group)
+        traced = runs if step.kind == "traced" else None
+        launches = [other for other in _groups(self._steps(step.round)) if other[0][1].kind == step.kind]
+        limit = self._settings.time_limit_s / len(launches)
+        return plan(pace, len(group), limit, self._settings.rounds, traced)
+
+    def _keep(
+        self, group: Sequence[_Asked], blanks: Sequence[Entry], outcome: LockstepOutcome, began: float
+    ) -> None:
+        """Keep the files of a launch, then write its lines: those of one run together."""
+        name = secrets.token_hex(8)
+        entries = [
+            with_turns(run.keep(blank, own), outcome, child, name)
+            for child, ((run, _), blank, own) in enumerate(zip(group, blanks, outcome.outcomes, strict=True))
+        ]
         seconds = round(time.monotonic() - began, 4)
         for run in self.runs:
             own = [
@@ -206,25 +227,6 @@ class Rounds:
             ]
             if own:
                 run.journal.append(*own)
-
-    def _planned(self, target: Target, group: Sequence[_Asked]) -> TurnPlan:
-        """Return the turns and cycles for a group: as before, or from a trial launch that is not kept."""
-        first, step = group[0]
-        if kept := plan_kept(first.journal, step.series, step.kind):
-            return kept
-        programs = _programs(group)
-        if programs not in self._paces:
-            jobs = [replace(run.job(step), etdump=False) for run, step in group]
-            began = time.monotonic()
-            with _scratch(first) as scratch:
-                launch = launch_of(jobs, TRIAL, f"{first.order.seed}/trial", self._settings.timeout_s)
-                outcome = target.execute_lockstep(launch, scratch, "process")
-            self._paces[programs] = Pace.of(outcome, time.monotonic() - began)
-        runs = max(run.config.experiment(step.series.experiment).runs for run, step in group)
-        traced = runs if step.kind == "traced" else None
-        groups = [each for each in _groups(self._steps(step.round)) if each[0][1].kind == step.kind]
-        limit = self._settings.time_limit_s / len(groups)
-        return plan(self._paces[programs], len(group), limit, self._settings.rounds, traced)
 
     @property
     def _compared(self) -> list[tuple[_Side, _Side]]:
@@ -304,11 +306,6 @@ def _groups(steps: Sequence[_Asked]) -> list[list[_Asked]]:
         affinity = run.config.experiment(step.series.experiment).cpu_affinity
         groups.setdefault((step.kind, _kits_own(run, step), affinity), []).append((run, step))
     return list(groups.values())
-
-
-def _programs(group: Sequence[_Asked]) -> object:
-    """Identifies the programs of a group, with or without the tracer."""
-    return tuple(sorted((str(run.place.path), step.series) for run, step in group))
 
 
 def _kits_own(run: Measuring, step: Step) -> bool:

@@ -65,7 +65,9 @@ def measure_runs(
                 _remark(runs, remarks)
                 for run in runs:
                     run.gather_evidence()
-                Rounds(tuple(runs), across=len(runs) > 1).measure()
+                rounds = Rounds(tuple(runs), across=len(runs) > 1)
+                while not rounds.ended():
+                    rounds.measure_next()
                 for run in runs:
                     sample(run)
                 after = target.facts()

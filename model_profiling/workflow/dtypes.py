@@ -11,6 +11,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
+from model_profiling.analysis.headroom import FACTORS_FROM
 from model_profiling.config import names
 from model_profiling.config.remarks import WarningLine, warning_lines
 from model_profiling.config.series import Series
@@ -194,7 +195,7 @@ def _projected(data: ReportData) -> Projected | None:
     shortest, longest = projection.ms(projection.high), projection.ms(projection.low)
     if shortest is None or longest is None:
         return None
-    return Projected(shortest, longest, data.outlook.factors.origin)
+    return Projected(shortest, longest, FACTORS_FROM)
 
 
 def _on_sme2(data: ReportData) -> OnSme2:

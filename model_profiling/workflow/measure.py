@@ -37,7 +37,6 @@ from model_profiling.runner.features import closure
 from model_profiling.runner.features import ladder as features_ladder
 from model_profiling.runs import Evidence, Result, Run
 from model_profiling.runs.begin import Start
-from model_profiling.runs.evidence import Factors, keep_factors
 from model_profiling.runs.figures import Measured, concluded, reopen
 from model_profiling.runs.folders import locked
 from model_profiling.runs.session import measure_runs
@@ -230,20 +229,6 @@ def publish_proof(measured: Measured) -> ReportData:
     ended = concluded(measured)
     write_record(measured.place.manifest, ended)
     return report_data(Run.open(measured.place.path, manifest=ended), None)
-
-
-def use_factors(run_dir: Path, factors: Factors) -> None:
-    """Store `factors` in a run and rewrite every file that depends on them. A folder of bare dumps stores
-    none: without a manifest nothing is projected."""
-    run = Run.open(run_dir)
-    if run.manifest is None:
-        return
-    with locked(run_dir):
-        keep_factors(run_dir, factors)
-        if run.metrics is not None and (run_dir / names.REPORT).is_file():
-            _write_outputs(run)
-        elif (run_dir / names.ANALYSIS).is_file():
-            write_analysis(analyse(run))
 
 
 def _write_outputs(run: Run, moved: Path | None = None, progress: Progress | None = None) -> RunOutcome:

@@ -30,7 +30,7 @@ from model_profiling.report.data import ReportData
 from model_profiling.report.html import render_html
 from model_profiling.report.run_report import run_document
 from model_profiling.runs import Manifest, Run, Times
-from model_profiling.runs.evidence import KernelCall, keep_factors, read_factors, read_samples
+from model_profiling.runs.evidence import KernelCall, read_samples
 from model_profiling.runs.journal import Entry, Journal
 from model_profiling.runs.manifest import Result
 from model_profiling.runs.metrics import Metrics
@@ -217,8 +217,6 @@ class _SharedRun:
             write_record(folder / names.EVIDENCE, fields.of(evidence))
         if run.dumps and (graph := run.programs().explaining(run.dumps[0].path)):
             write_graph_file(folder / names.GRAPH, fields.of(graph))
-        if is_there(run.path / names.FACTORS):
-            keep_factors(folder, read_factors(run.path))
         if run.journal:
             Journal(folder).append(*map(self._entry, run.journal.entries()))
 

@@ -18,7 +18,6 @@ from recorded_runs import (
     EMULATED,
     SME2,
     X86_64,
-    Json,
     assert_same_figures,
     edit,
     load,
@@ -27,7 +26,7 @@ from recorded_runs import (
 )
 from said import refused, says
 
-from model_profiling.analysis.headroom import Outlook, outlook_of, speedup_of
+from model_profiling.analysis.headroom import ONE_ROW, Outlook, outlook_of, speedup_of
 from model_profiling.analysis.kernels import executed_kernels, operator_kernels, sme_verdict
 from model_profiling.analysis.matching import match_proven, prove_operators
 from model_profiling.analysis.run import RunAnalysis
@@ -40,9 +39,9 @@ from model_profiling.report.data import ReportData
 from model_profiling.report.headroom import outlook_facts
 from model_profiling.report.run_report import run_document
 from model_profiling.report.verdict import answers, verdict
-from model_profiling.runs.evidence import ONE_ROW, MatrixOperator, parse_factors, read_evidence
+from model_profiling.runs.evidence import MatrixOperator, read_evidence
 from model_profiling.workflow.analyse import analyse
-from model_profiling.workflow.measure import RunOptions, use_factors
+from model_profiling.workflow.measure import RunOptions
 from model_profiling.workflow.report import gather_report
 
 KEYS = ("sme2_coverage", "sme2_headroom", "headroom_reason")
@@ -285,40 +284,6 @@ def test_a_node_that_ran_as_two_operators_counts_once_and_only_if_both_are_prove
     assert not matched and unmatched == (first.name,)
 
 
-def test_factors_given_to_a_command_are_kept_and_stated_everywhere(arm: Path, capsys) -> None:
-    usual = outlook(arm).projections[0]
-    assert main(["report", str(arm), "--sme2-factor", "2:4"]) == 0
-    given = outlook(arm).projections[0]
-    assert given.low < usual.low and given.high < usual.high and given.ceiling == usual.ceiling
-    first = (arm / "report.md").read_text()
-    stated: list[Json] = [load(arm / name)["sme2_headroom"] for name in ("analysis_summary.json", SUMMARY)]
-    assert [(each["low"], each["high"]) for each in stated] == [(given.low, given.high)] * 2
-    capsys.readouterr()
-    assert main(["report", str(arm)]) == 0
-    assert (arm / "report.md").read_text() == first and "2 to 4" in first
-    assert f"about {given.low:.2f}x to {given.high:.1f}x" in capsys.readouterr().out
-    assert main(["analyze", str(arm), "--sme2-factor", "3:15"]) == 0
-    assert outlook(arm).projections[0].low == usual.low
-    assert f"| {usual.low:.2f}x | {usual.high:.2f}x |" in (arm / "report.md").read_text()
-
-
-def test_a_run_keeps_the_factors_it_was_made_with(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    shutil.copytree(EMULATED, tmp_path / "emulated")
-    run_dir = tmp_path / "linux"
-    replay(ARM, run_dir)
-    use_factors(run_dir, parse_factors("2:4"))
-    first, kept = outlook(run_dir).projections[0], load(run_dir / "analysis_summary.json")["sme2_headroom"]
-    assert {(group.factor.low, group.factor.high) for group in first.groups} == {(2, 4), (0.33, 1)}
-    config = tmp_path / "config.json"
-    config.write_text(json.dumps(make_config(run_dir).model_dump(mode="json")))
-    capsys.readouterr()
-    assert main(["run", str(config), "--analysis-only", "--json"]) == 0
-    assert json.loads(capsys.readouterr().out)["sme2_headroom"] == kept
-    assert main(["analyze", str(run_dir), "--sme2-factor", "2:2"]) == 0
-    again = outlook(run_dir).projections[0]
-    assert first.low == again.low <= again.high < first.high, "only one row still has a range"
-
-
 def test_evidence_of_a_run_made_elsewhere_is_kept_and_projected_from(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -356,14 +321,6 @@ def test_a_mac_without_sme2_is_told_the_way_to_evidence(tmp_path: Path) -> None:
     (run_dir / "evidence.json").unlink(missing_ok=True)
     (kernels, *_) = gather_report(run_dir).not_tested
     says(str(kernels), "--evidence ssh:HOST", "Linux machine", "--target emulated", "run directory")
-
-
-def test_factors_that_change_nothing_are_not_taken_silently(tmp_path: Path, capsys) -> None:
-    run_dir = shutil.copytree(X86_64, tmp_path / "linux")
-    assert main(["report", str(run_dir), "--sme2-factor", "2:4"]) == 0
-    says(capsys.readouterr().err, "--sme2-factor", "not from an Arm CPU")
-    assert main(["report", str(run_dir), "--sme2-factor", "4:2"]) == 2
-    assert capsys.readouterr().err.count("\n") == 1
 
 
 def _node(kind: str, dtype: str, weights: str) -> GraphNode:

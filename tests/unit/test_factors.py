@@ -1,6 +1,5 @@
 """Amdahl's law, the factors it is used with, and the published cases that the document works out."""
 
-import json
 import math
 import re
 from pathlib import Path
@@ -10,19 +9,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from model_profiling.analysis.headroom import speedup_of
-from model_profiling.core.errors import ProfilingError
-from model_profiling.runs.evidence import (
-    CONV,
-    FIELD,
-    GEMM,
-    ONE_ROW,
-    PUBLISHED,
-    USUAL,
-    Factors,
-    keep_factors,
-    parse_factors,
-    read_factors,
-)
 
 DOCUMENT = Path(__file__).resolve().parents[2] / "docs" / "explanation" / "headroom.md"
 FREE = float("inf")
@@ -49,47 +35,6 @@ def test_low_high_and_ceiling_stand_in_that_order(parts: list[float], factors: l
     ceiling = speedup_of([(sum(parts), FREE)])
     nearly = 1 + 1e-9
     assert 0 < low <= high * nearly and high <= ceiling * nearly
-
-
-def test_a_range_is_for_convolution_and_gemm_and_a_file_gives_each_its_own(tmp_path: Path) -> None:
-    given_ = parse_factors("2:4.5")
-    assert given_.of(CONV) == given_.of(GEMM) and (given_.of(GEMM).low, given_.of(GEMM).high) == (2, 4.5)
-    assert given_.of(ONE_ROW) == USUAL.of(ONE_ROW) == FIELD
-    assert USUAL.of(CONV) == USUAL.of(GEMM) == PUBLISHED
-    assert given_.given and not USUAL.given
-    file = tmp_path / "factors.json"
-    file.write_text(json.dumps({"CONV": [2, 3], "GEMM with one row": [0.5, 1.5]}))
-    found = parse_factors(str(file))
-    assert (found.of(CONV).high, found.of(ONE_ROW).high, found.of(GEMM)) == (3, 1.5, PUBLISHED)
-
-
-def test_what_a_run_keeps_it_gives_back(tmp_path: Path) -> None:
-    assert read_factors(tmp_path) == USUAL
-    kept = parse_factors("2:5")
-    keep_factors(tmp_path, kept)
-    assert read_factors(tmp_path) == kept
-    # The kept file can be given to another run.
-    assert parse_factors(str(tmp_path / "sme2_factors.json")) == Factors(kept.ranges, given=True)
-
-
-@pytest.mark.parametrize(
-    "text", ["15:3", "0:2", "-1:2", "nan:3", "1:inf", "3", "x:y", ":", "no/such/file.json"]
-)
-def test_what_is_no_range_is_refused_in_one_line(text: str) -> None:
-    with pytest.raises(ProfilingError) as refused:
-        parse_factors(text)
-    assert text in str(refused.value) and "\n" not in str(refused.value)
-
-
-@pytest.mark.parametrize(
-    "content",
-    [{"Convolutions": [3, 4]}, {"GEMM": 3}, {"GEMM": [3]}, {"GEMM": ["3", "4"]}, {"GEMM": [True, 2]}, [1, 2]],
-)
-def test_a_file_that_gives_no_ranges_is_refused(tmp_path: Path, content: object) -> None:
-    file = tmp_path / "factors.json"
-    file.write_text(json.dumps(content))
-    with pytest.raises(ProfilingError, match=r"factors\.json"):
-        parse_factors(str(file))
 
 
 def share_for(speedup: float, factor: float) -> float | None:

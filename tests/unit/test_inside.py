@@ -40,7 +40,6 @@ from model_profiling.runner.functions import (
     arm_multiplies,
     read_functions,
     relocated_to,
-    x86_addresses,
 )
 from model_profiling.runner.samples import SampledFile, SampledFunction, Samples, read_samples
 from model_profiling.runs.evidence import KernelWork
@@ -278,24 +277,6 @@ def test_instructions_are_known_by_their_bits() -> None:
     words = np.array([adrp, 0xD503201F, add, adrp, other], np.uint32)
     assert arm_addresses(words, 0x4000).tolist() == [0x5010]
     assert not len(arm_addresses(np.zeros(0, np.uint32), 0))
-
-
-def x86_library(code: bytes) -> bytes:
-    """One segment at 0x1000 and nothing that names or unwinds what is in it."""
-    header = struct.pack("<6s10xHHIQQQIHHHHHH", b"\x7fELF\2\1", 3, 62, 1, 0, 64, 0, 0, 64, 56, 1, 64, 0, 0)
-    segment = struct.pack("<IIQQQQQQ", 1, 5, 120, 0x1000, 0x1000, len(code), len(code), 4096)
-    return header + segment + code
-
-
-def test_those_of_x86_64_begin_where_an_instruction_takes_their_address(tmp_path: Path) -> None:
-    # lea rax, [rip + 0x10]; lea r9, [rip - 0x7]; what only resembles one; then two functions.
-    code = b"\x48\x8d\x05\x10\0\0\0" + b"\x4c\x8d\x0d\xf9\xff\xff\xff" + b"\x48\x8d\x45\x10\0\0\0"
-    (tmp_path / "lib.so").write_bytes(x86_library(code.ljust(0x40, b"\x90")))
-    found = read_functions(tmp_path / "lib.so")
-    assert found.holding(0x1006) is None
-    assert found.holding(0x1008) == Function(0x1007, 0x1017)
-    assert found.holding(0x103F) == Function(0x1017, 0x1040) and found.holding(0x1040) is None
-    assert x86_addresses(np.zeros(3, np.uint8), 0).tolist() == []
 
 
 def test_what_the_loader_writes_into_tables_are_functions_too(xnnpack: CodeFunctions) -> None:

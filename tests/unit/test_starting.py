@@ -15,7 +15,7 @@ from model_profiling.core import files
 from model_profiling.core.errors import FormatError, InputError, InUseError
 from model_profiling.core.records import JsonObject, write_record
 from model_profiling.runs import Manifest, Times
-from model_profiling.runs.begin import check_startable, clear_work, settle_earlier
+from model_profiling.runs.begin import check_startable, settle_earlier
 from model_profiling.runs.folders import locked
 from model_profiling.runs.journal import Entry, Journal
 from model_profiling.runs.manifest import (
@@ -190,31 +190,6 @@ def test_a_directory_is_locked_while_its_holder_lives_and_no_longer(tmp_path: Pa
     check_startable(run_dir)
     with locked(run_dir):
         pass
-
-
-def test_what_a_killed_pipeline_left_running_is_ended(tmp_path: Path) -> None:
-    place = RunFiles(tmp_path / "linux", "m")
-    files.make_folder(scratch := place.work / "process-killed")
-    orphan = subprocess.Popen(
-        [sys.executable, "-c", "import time; time.sleep(60)", "--result", scratch / "x.json"],
-        start_new_session=True,
-    )
-    own = subprocess.Popen(
-        [sys.executable, "-c", "import time; time.sleep(60)", f"--etdump_path={scratch / 'x.etdump'}"],
-        start_new_session=True,
-    )
-    files.write_text(scratch / "x.log", "")
-    bystander = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(60)", tmp_path])
-    reader = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(60)", scratch / "x.log"])
-    try:
-        clear_work(place)
-        assert orphan.wait(timeout=10) == own.wait(timeout=10) == -signal.SIGKILL
-        assert bystander.poll() is None and reader.poll() is None
-        assert not place.work.exists()
-    finally:
-        for child in (orphan, own, bystander, reader):
-            child.kill()
-            child.wait()
 
 
 def test_scratch_folders_are_never_shared(tmp_path: Path) -> None:
