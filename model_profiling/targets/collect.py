@@ -60,8 +60,8 @@ _CRASHED = re.compile(r"crashed with (\w+)$")
 def explain(job: Job | LockstepJob, done: Completed) -> ProfilingError:
     """Return the error for a process that failed; for a launch it names the job that caused it. A file that
     is no program explains every failure."""
-    for program in {each.model for each in ((job,) if isinstance(job, Job) else job.jobs)}:
-        check_program(program)
+    for path in {each.model for each in ((job,) if isinstance(job, Job) else job.jobs)}:
+        check_program(path)
     tail, log = done.tail(), f"{done.stdout}\n{done.stderr}"
     crash = done.signal_name
     who, program, complaint = "the runner", None, None
