@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
@@ -14,7 +13,6 @@ from model_profiling.analysis.causes.case import (
     Free,
     WalkedMethods,
     identities,
-    reaching,
 )
 from model_profiling.analysis.causes.language import cache_copies, unused_scores, weights_bound
 from model_profiling.analysis.causes.matrix import (
@@ -22,28 +20,18 @@ from model_profiling.analysis.causes.matrix import (
     matrix_bound,
     precision_not_as_asked,
 )
-from model_profiling.analysis.causes.misses import misses_sme2
 from model_profiling.analysis.causes.movement import cancelling_transposes, copies, layout_changes
 from model_profiling.analysis.causes.outside import outside
-from model_profiling.analysis.causes.sme2 import (
-    LARGE_KERNEL_ISSUE,
-    ONE_ROW_ISSUE,
-    is_large_kernel,
-    sme2_risks,
-    wrong_layer_norms,
-)
+from model_profiling.analysis.causes.sme2 import misses_sme2, sme2_no_faster, sme2_slower, wrong_layer_norms
 from model_profiling.analysis.coverage import Coverage
-from model_profiling.analysis.findings import WORTH, Concern, Finding, where
-from model_profiling.analysis.matching import rows_of
-from model_profiling.analysis.pairing import OperatorPair, Pairing, SideBySide, how_measured
+from model_profiling.analysis.findings import Finding
+from model_profiling.analysis.pairing import Pairing, SideBySide, how_measured
 from model_profiling.analysis.series import SeriesAnalysis
 from model_profiling.config import names
 from model_profiling.config.series import Series
 from model_profiling.core.errors import ProfilingError
 from model_profiling.core.formatting import listing, plural
 from model_profiling.core.number_formats import format_of_name
-from model_profiling.program.category import MATRIX
-from model_profiling.program.delegates import describe
 from model_profiling.runs.manifest import read_manifest
 from model_profiling.runs.metrics import read_metrics
 from model_profiling.runs.run import Run
@@ -143,151 +131,6 @@ def _once(run: Run, findings: Sequence[Finding], pairings: Sequence[Pairing]) ->
     yield from sorted(chosen, key=lambda finding: finding.order)
 
 
-# Matrix operators that SME2 did not speed up.
-
-_NO_FASTER = 1.05
-_SLOWER = 0.97
-_JUDGED_WORTH = 0.005
-"""Share of end-to-end time from which a loss with a verdict is reported."""
-_REPORT = "or report these numbers to google/XNNPACK: it chooses the kernel without looking at shapes"
-_MORE_ROWS = "compute more than one row at a time (a larger batch, several steps at once)"
-_OFF_THE_PATH = {
-    "fp16": ", or write it as a 1x1 convolution, which keeps fp16 off the packed path",
-    "int8": ", or quantize its weights with one scale for all channels, which keeps int8 off the packed path",
-}
-"""What the rules of XNNPACK's packed paths allow; for fp32 nothing."""
-_SWITCH_OFF = (
-    "SME2 does not make this model faster: an ExecuTorch built with XNNPACK_ENABLE_ARM_SME=OFF and "
-    "XNNPACK_ENABLE_ARM_SME2=OFF does not use it"
-)
-
-
-def sme2_slower(case: Case, _free: Free) -> Finding | None:
-    for pairing in _sme2_pairings(case):
-        slower = [pair for pair in _matrix_pairs(pairing) if _is_slower(pair)]
-        saved_ms = max(0.0, sum(pair.delta_ms for pair in slower))
-        gain = pairing.candidate.gain_pct(saved_ms)
-        if slower and gain >= 100 * (_JUDGED_WORTH if all(map(_verdict, slower)) else WORTH):
-            more = [_SWITCH_OFF] if pairing.e2e.verdict in (Verdict.SLOWER, Verdict.NO_CHANGE) else []
-            return _lost(case, pairing, slower, id_="sme2-slower", did="slowed down", gain=gain, more=more)
-    return None
-
-
-def sme2_no_faster(case: Case, _free: Free) -> Finding | None:
-    for pairing in _sme2_pairings(case):
-        same = [
-            pair
-            for pair in _matrix_pairs(pairing)
-            if not _is_slower(pair)
-            and (_verdict(pair) is Verdict.NO_CHANGE or (pair.ratio or 1) < _NO_FASTER)
-        ]
-        spent = pairing.candidate.spent_by([operator for pair in same for operator in pair.candidate])
-        gain = pairing.candidate.gain_pct(spent.ms)
-        if same and gain >= 100 * WORTH:
-            return _lost(case, pairing, same, id_="sme2-no-faster", did="did not speed up", gain=gain)
-    return None
-
-
-def _sme2_pairings(case: Case) -> Iterator[Pairing]:
-    yield from case.sme2_pairings.get(case.series.series, ()) if case.about_time else ()
-
-
-def _matrix_pairs(pairing: Pairing) -> list[OperatorPair]:
-    in_both = (pair for pair in pairing.operators if pair.ratio is not None and pair.candidate)
-    return [pair for pair in in_both if pair.category in MATRIX]
-
-
-def _lost(
-    case: Case,
-    pairing: Pairing,
-    pairs: Sequence[OperatorPair],
-    *,
-    id_: str,
-    did: str,
-    gain: float,
-    more: Sequence[str] = (),
-) -> Finding:
-    longest = sorted(pairs, key=lambda pair: -pair.candidate_ms)
-    spent = pairing.candidate.spent_by([operator for pair in longest for operator in pair.candidate])
-    cures = dict.fromkeys(_reason_and_cure(pair, case.executorch)[1] for pair in longest)
-    lost_ms = sum(pair.delta_ms for pair in longest)
-    return Finding(
-        id_,
-        f"Look at {plural(len(longest), 'matrix operator')} that {did} with SME2",
-        (*cures, *more),
-        pairing.candidate,
-        tuple(_concern(pairing, pair, case.executorch) for pair in longest),
-        {"share": spent.share, "lost_share": lost_ms / pairing.candidate.e2e_ms},
-        gain,
-        about=pairing.label,
-    )
-
-
-def _verdict(pair: OperatorPair) -> Verdict | None:
-    """None if there is no verdict: a single dump on each side only shows large changes."""
-    found = pair.speedup.verdict if pair.speedup else None
-    return None if found is Verdict.NOT_COMPARABLE else found
-
-
-def _is_slower(pair: OperatorPair) -> bool:
-    return (pair.ratio or 1) < _SLOWER if (found := _verdict(pair)) is None else found is Verdict.SLOWER
-
-
-def _concern(pairing: Pairing, pair: OperatorPair, executorch: str) -> Concern:
-    """The cost is given only for an operator that lost time; otherwise the ratio says all."""
-    reason, ratio = _reason_and_cure(pair, executorch)[0], pair.ratio or 0.0
-    share = pair.delta_ms / pairing.candidate.e2e_ms
-    cost = f", {pair.delta_ms:.3f} ms or {100 * share:.1f}% of an inference more" if share > 0 else ""
-    once = min(len(pairing.baseline.rounds), len(pairing.candidate.rounds)) < 2
-    why_not = f"one {pairing.baseline.unit} only" if once else "shorter than the clock can measure"
-    facts = {
-        "baseline_ms": pair.baseline_ms,
-        "candidate_ms": pair.candidate_ms,
-        "lost_ms": pair.delta_ms,
-        "lost_share": share,
-        "ratio": ratio,
-        "verdict": pair.speedup.verdict.value if pair.speedup else f"not judged: {why_not}",
-        "kernel_before": pair.families[0],
-        "kernel_after": pair.families[1],
-        "may_be_because": reason,
-    }
-    note = f"{ratio:.2f}x with SME2{cost}, perhaps because {reason}"
-    return Concern(pair.candidate, where(pair.main), note, facts)
-
-
-def _reason_and_cure(pair: OperatorPair, executorch: str) -> tuple[str, str]:
-    """Why an operator may not profit (a guess, and worded as one), and what to do instead."""
-    operator, source = pair.main, pair.main.source
-    if any(member.packed for member in pair.candidate):
-        if operator.kind in ("linear", "pointwise convolution") and rows_of(operator) == 1:
-            reason = f"one row is too little work to repay the packing (also reported in {ONE_ROW_ISSUE})"
-            return reason, _MORE_ROWS + _OFF_THE_PATH.get(operator.precision, "")
-        window = (source.kernel_size or ()) if operator.kind == "convolution" else ()
-        if is_large_kernel(window):
-            return (
-                f"packing copies each input value for each of {math.prod(window)} taps (also reported for "
-                f"another runtime, in {LARGE_KERNEL_ISSUE})",
-                f"try several smaller kernels one after another, {_REPORT}",
-            )
-        flops = source.flops or 0
-        reason = "packing its input may cost as much as the faster kernel saves"
-        if 0 < flops < 2_000_000:
-            reason = f"too small to repay the packing: {flops / 1000000.0:.2f} million operations"
-        return reason, f"make the matrices larger, which repays the packing of their input, {_REPORT}"
-    depthwise = operator.kind == "depthwise convolution"
-    known = (reaching(executorch, kind) for kind in (operator.kind, *(("convolution",) if depthwise else ())))
-    cure = ", ".join(filter(None, known)) or (
-        "another number format may reach SME2 kernels (`sme2prof profile MODEL --dtype all`)"
-    )
-    if not operator.delegated:
-        reason = "it runs outside the backend that has SME2 kernels"
-        return reason, "operators in the delegate reach SME2 kernels"
-    path = (source.described or describe(operator.name, operator.backend)).matrix
-    if path is not None and path.miss is not None:
-        return path.miss.words, cure
-    return f"no SME2 kernel was chosen for {operator.family or operator.type}", cure
-
-
 def unknown_operators(case: Case, _free: Free) -> Finding | None:
     unknown = [operator for operator in case.series.operators if not operator.known]
     if not unknown:
@@ -365,7 +208,6 @@ OBSERVATIONS: tuple[Cause, ...] = (
     precision_not_as_asked,
     wrong_layer_norms,
     misses_sme2,
-    sme2_risks,
     too_many_threads,
 )
 """What takes no operators from others: nothing bounds it, or it is about the whole."""

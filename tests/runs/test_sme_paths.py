@@ -11,21 +11,18 @@ import pytest
 from recorded_runs import ARM, EMULATED, SME2, X86_64
 from said import says
 
-from model_profiling.analysis.advice import advise
 from model_profiling.analysis.causes.case import Case
 from model_profiling.analysis.causes.matrix import precision_not_as_asked
-from model_profiling.analysis.causes.misses import misses_sme2
 from model_profiling.analysis.causes.movement import layout_changes
-from model_profiling.analysis.causes.sme2 import sme2_risks
+from model_profiling.analysis.causes.sme2 import misses_sme2
 from model_profiling.analysis.coverage import Coverage, coverage_of, on_sme_of
 from model_profiling.analysis.evidence import gather_evidence
 from model_profiling.analysis.headroom import outlook_of
-from model_profiling.analysis.pairing import pair_series
 from model_profiling.analysis.run import RunAnalysis, analyse_run, proven_of
-from model_profiling.analysis.series import SeriesAnalysis, series_of
+from model_profiling.analysis.series import SeriesAnalysis
 from model_profiling.program.delegates import describe
 from model_profiling.program.delegates.reach import PROBE, reach_in
-from model_profiling.runs import Run, Times
+from model_profiling.runs import Run
 
 PATHS = Path(__file__).parents[1] / "data" / "sme_paths"
 FP16, INT8 = PATHS / "fp16", PATHS / "int8"
@@ -35,7 +32,7 @@ MISSING = {
 }
 RELEASE = "1.5.1+cpu"
 """The ExecuTorch that the recorded runs used."""
-IDS = {"misses-sme2", "precision-not-as-asked", "sme2-risk"}
+IDS = {"misses-sme2", "precision-not-as-asked"}
 
 
 @cache
@@ -58,13 +55,6 @@ def with_sme2(run_dir: Path) -> SeriesAnalysis:
 
 def case(series: SeriesAnalysis, known: Coverage, release: str) -> Case:
     return Case(series, coverage=known, executorch=release)
-
-
-def as_measured(series: SeriesAnalysis) -> SeriesAnalysis:
-    """As if it were six rounds of latencies on a CPU with SME2."""
-    (first,) = series.rounds
-    dumps = (replace(first.dump, times=Times.HARDWARE, round=number) for number in range(6))
-    return series_of([replace(first, dump=dump) for dump in dumps])
 
 
 @pytest.mark.parametrize("run_dir", [FP16, INT8], ids=lambda path: path.name)
@@ -110,8 +100,8 @@ def test_experiments_are_told_of_the_same_whole() -> None:
 def test_findings_about_sme2_are_made_where_they_hold_and_nowhere_else() -> None:
     runs = FP16, INT8, ARM, EMULATED, X86_64, SME2
     made = {run_dir: {each.id for each in analysed(run_dir).findings} & IDS for run_dir in runs}
-    assert made[FP16] == {"misses-sme2", "sme2-risk"}
-    assert made[INT8] == {"misses-sme2", "sme2-risk", "precision-not-as-asked"}
+    assert made[FP16] == {"misses-sme2"}
+    assert made[INT8] == {"misses-sme2", "precision-not-as-asked"}
     assert not made[ARM] | made[EMULATED] | made[X86_64] | made[SME2]
 
 
@@ -145,10 +135,7 @@ def test_nothing_is_guessed_about_a_release_that_was_not_probed(release: str) ->
     found = misses_sme2(case(with_sme2(FP16), coverage(FP16), release), ())
     assert found is not None and found.has_cure == bool(release)
     says(found.action, *((f"not known for ExecuTorch {release}", PROBE) if release else ("does not record",)))
-    assert (
-        "export the" not in found.action
-        and sme2_risks(case(with_sme2(INT8), untested(INT8), release), ()) is None
-    )
+    assert "export the" not in found.action
 
 
 def test_every_recorded_layer_that_misses_sme2_has_a_reason_in_words() -> None:
@@ -180,23 +167,6 @@ def test_fp16_on_a_cpu_without_it_is_told_as_the_cpus_doing() -> None:
     found = precision_not_as_asked(Case(wider), ())
     assert found is not None and "12 of 12" in found.title
     says(found.action, "CPU", "fp16")
-
-
-def test_a_shape_is_a_risk_only_where_sme2_was_not_measured() -> None:
-    found = sme2_risks(case(with_sme2(INT8), coverage(INT8), RELEASE), ())
-    assert found is not None and [each.operator.source.module_path for each in found.concerns] == ["large"]
-    assert "not measured here" in found.concerns[0].note and "issue 27633" in found.concerns[0].note
-    # Where nothing ran on SME2, the program alone says what would.
-    foretold = sme2_risks(case(with_sme2(INT8), untested(INT8), RELEASE), ())
-    assert foretold is not None
-    assert {each.operator.source.module_path for each in foretold.concerns} == {"large"}
-    pair = pair_series(
-        *(as_measured(each) for each in sorted(analysed(INT8).series, key=lambda each: each.sme2 is True))
-    )
-    about = {"coverage": coverage(INT8), "executorch": "1.5.1"}
-    measured = advise(analysed(INT8).series, [pair], **about)
-    assert "sme2-risk" not in {each.id for each in measured}
-    assert "sme2-risk" in {each.id for each in advise(analysed(INT8).series, **about)}
 
 
 def test_every_operator_says_what_it_computed_in() -> None:

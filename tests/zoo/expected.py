@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 STRUCTURAL = frozenset({
     "outside-delegates", "layout-changes", "quantize-dequantize", "input-independent",
     "cancelling-transposes", "depthwise-as-igemm", "precision-not-as-asked",
-    "unknown-operators", "data-movement", "misses-sme2", "sme2-risk", "matrix-bound",
+    "unknown-operators", "data-movement", "misses-sme2", "matrix-bound",
     "wrong-results",
 })  # fmt: skip
 # What needs times, or a CPU with SME2.
@@ -57,8 +57,6 @@ class Expected:
     """What costs so much that a report with latencies must say it as well."""
     may: frozenset[str] = frozenset()
     """What depends on the CPU, or on taste; every finding that is in neither is a false one."""
-    with_sme2: frozenset[str] = frozenset()
-    """What is said besides where the CPU has SME2, real or emulated."""
     outside: tuple[Outside, ...] = ()
     """Everything that stays outside."""
     matrix_dtypes: frozenset[str] = frozenset({"fp32"})
@@ -96,7 +94,7 @@ CATEGORIES = {
 
 # Whether a matrix operator could take SME2 is known of the CPU that has it; whether its shape is one that
 # pays, too.
-_ON_SME2 = frozenset({"misses-sme2", "sme2-risk"})
+_ON_SME2 = frozenset({"misses-sme2"})
 # Reshapes and joins of data: worth a word where they cost something.
 _MOVES = frozenset({"data-movement"})
 
@@ -416,7 +414,6 @@ EXPECTED = (
         found=(Advice("precision-not-as-asked", "self.lstm(sequence)"), *_LSTM.found),
         worth=frozenset({"outside-delegates", "precision-not-as-asked"}),
         may=_LSTM.may | {"quantize-dequantize"},
-        with_sme2=frozenset({"sme2-risk"}),
         matrix_dtypes=frozenset({"fp32", "int8"}),
     ),
     # A hardsigmoid's constants are whole numbers, converted outside in each inference: of no weight in fp32.

@@ -1,126 +1,278 @@
-"""Shapes that SME2 was reported to make slower, and operators of an ExecuTorch release that compute wrong."""
+"""What keeps SME2 from making a model faster: operators that miss it, and those that it slows down; and
+operators of an ExecuTorch release that compute wrong."""
 
 from __future__ import annotations
 
+import math
 import re
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator, Sequence
 
-from model_profiling.analysis.causes.case import Case, Free
-from model_profiling.analysis.coverage import Coverage
+from model_profiling.analysis.causes.case import ANY_NOUN, NOUNS, Case, Free, reaching
+from model_profiling.analysis.coverage import Coverage, Sme2Row
 from model_profiling.analysis.findings import WORTH, Concern, Finding, where
-from model_profiling.analysis.matching import matrix_operators_by_key
+from model_profiling.analysis.matching import NOT_DELEGATED, NOT_KNOWN, matrix_operators_by_key, rows_of
 from model_profiling.analysis.operators import Operator
-from model_profiling.core.formatting import plural
-from model_profiling.program.delegates.reach import reach_in
-from model_profiling.program.matrix_work import MatrixWork
+from model_profiling.analysis.pairing import OperatorPair, Pairing
+from model_profiling.core.formatting import plural, several
+from model_profiling.core.number_formats import FORMATS
+from model_profiling.program.category import MATRIX
+from model_profiling.program.delegates import describe
+from model_profiling.program.delegates.reach import PROBE, Reach, reach_in
+from model_profiling.statistics.speedup import Verdict
 
-# Reports by others about SME2. Each was read in the public report it names; none was measured here.
+# Matrix operators proven to miss SME2: why, and the change that lets them reach it. No bound (the gain was
+# not measured), so other causes keep the operators.
 
-_LARGE_KERNEL = 7
-_LEAST_SHARE = 0.01
-ONE_ROW_ISSUE = "google/XNNPACK issue 10719"
-LARGE_KERNEL_ISSUE = "microsoft/onnxruntime issue 27633"
-
-
-@dataclass(frozen=True, slots=True)
-class Risk:
-    what: str
-    reported: str
-    concerns: Callable[[MatrixWork], bool]
-    instead: str
-
-
-def _is_one_row(work: MatrixWork) -> bool:
-    return work.rows == 1 and work.node is not None and work.node.kind in ("FullyConnected", "Conv2d")
+_OUTSIDE = NOT_DELEGATED.cause
+_ORDER: dict[str, int] = {name: place for place, name in enumerate(FORMATS)}
+_OF_PRECISION = {"int8 dynamic": "int8-dynamic", "int8 dynamic, int4 weights": "int4"}
+"""The format most like a precision, if it has another name."""
+_Change = tuple[str, str]
+"""What lets operators reach SME2, with `{}` in their place (empty if nothing is known), and a remark."""
 
 
-def is_large_kernel(kernel: Sequence[int]) -> bool:
-    return bool(kernel) and min(kernel) >= _LARGE_KERNEL
-
-
-def _is_large_kernel(work: MatrixWork) -> bool:
-    window = work.node.window if work.node and work.kind == "convolution" else None
-    if window is None or window.groups != 1 or not is_large_kernel(window.kernel):
-        return False
-    # Patches that do not overlap are read once, however large: the reports are about windows that do.
-    return any(step < side for step, side in zip(window.stride, window.kernel, strict=True))
-
-
-RISKS: tuple[Risk, ...] = (
-    Risk(
-        "with one row (batch 1), packed SME2 kernels were 1.4 to 3 times slower than without SME2",
-        f"{ONE_ROW_ISSUE}, a Dimensity 9500",
-        _is_one_row,
-        "compute more rows at once (a larger batch, several steps together) if the application can",
-    ),
-    Risk(
-        "a large kernel: 9x9 convolutions became slower with KleidiAI's SME path in another runtime",
-        f"{LARGE_KERNEL_ISSUE}, an Apple M4",
-        _is_large_kernel,
-        "compare with several smaller kernels one after another",
-    ),
-)
-
-
-def sme2_risks(case: Case, _free: Free) -> Finding | None:
-    """Shapes on SME2 paths, proven or by the program alone, that were reported to suffer from them. A
-    measurement of SME2 on and off says more than what others reported."""
+def misses_sme2(case: Case, _free: Free) -> Finding | None:
     coverage = case.coverage
-    if coverage is None or (case.about_time and case.sme2_pairings):
+    missing = coverage.missing if coverage else ()
+    share = sum(each.share or 0.0 for each in missing)
+    little = share < WORTH and all(each.share is not None for each in missing)
+    if coverage is None or not missing or little:
         return None
     ran = matrix_operators_by_key(case.series)
-    concerns: list[Concern] = []
-    listed: list[dict[str, object]] = []
-    steps: list[str] = []
-    for risk in RISKS:
-        hit = [work for work in _on_sme2(coverage, case.executorch) if risk.concerns(work)]
-        own = [operator for work in hit for operator in ran.get(work.key, ())]
-        if not _is_worth(hit, coverage.work) or not _takes_time(case, own):
-            continue
-        steps.append(risk.instead)
-        listed.append({"what": risk.what, "reported": risk.reported, "operators": len(hit)})
-        what = f"reported by others, not measured here: {risk.what}"
-        for work in hit:
-            if operators := ran.get(work.key):
-                facts = {"what": what, "reported": risk.reported, "rows": work.rows}
-                note = f"{what} ({risk.reported})"
-                concerns.append(Concern(tuple(operators), where(operators[0]), note, facts))
-    if not steps:
-        return None
-    count = sum(each["operators"] for each in listed if isinstance(each["operators"], int))
-    which = "it" if count == 1 else "some"
+    groups = _groups(coverage, case.executorch)
+    noun, first, (change, _) = groups[0]
+    of = sum(noun in (NOUNS.get(each.kind), ANY_NOUN) for each in coverage.operators)
+    some, one = f"{len(first)} of {plural(of, noun)}", len(first) == 1
+    title = f"Let {some} reach SME2: {change.format('it' if one else 'them')}"
     return Finding(
-        "sme2-risk",
-        f"Measure {plural(count, 'operator')} with SME2 off and on: SME2 may make {which} slower",
-        tuple(steps),
+        "misses-sme2",
+        title if change else f"No known change lets {some} reach SME2",
+        tuple(_step(*each) for each in groups if each is groups[0] or _share(each[1]) >= WORTH),
         case.series,
-        tuple(concerns),
-        {"measured_here": False, "risks": listed},
+        tuple(
+            Concern(
+                tuple(found),
+                where(found[0]),
+                each.reason,
+                {
+                    "cause": each.cause,
+                    "reason": each.reason,
+                    "precision": each.operator.precision,
+                    "arithmetic_share": each.share,
+                    "change": change.format("it") or None,
+                },
+            )
+            for _, rows, (change, _) in groups
+            for each in rows
+            if (found := ran.get(each.operator.key.in_program))
+        ),
+        {
+            "matrix_operators": len(coverage.operators),
+            "missing": len(missing),
+            "arithmetic_share": share,
+            "proven": "under emulation" if coverage.emulated else "on a CPU with SME2",
+        },
+        has_cure=any(change for _, _, (change, _) in groups),
     )
 
 
-def _on_sme2(coverage: Coverage, executorch: str) -> list[MatrixWork]:
-    """Operators proven on SME2 kernels; if untested, those that reach them in this release."""
-    if coverage.tested:
-        return [row.work for row in coverage.rows if row.ran and row.work]
+def _share(rows: Sequence[Sme2Row]) -> float:
+    return sum(each.share or 0.0 for each in rows)
+
+
+def _step(noun: str, rows: Sequence[Sme2Row], change: _Change) -> str:
+    the = f"the {noun}" if len(rows) == 1 else f"the {len(rows)} {several(noun)}"
+    did = change[0].format(the) or f"no change is known for {the}"
+    remark = f" ({change[1]})" if change[1] else ""
+    return f"{did}{remark}{'' if rows[0].cause == _OUTSIDE else f', because {rows[0].reason}'}"
+
+
+def _groups(coverage: Coverage, executorch: str) -> list[tuple[str, list[Sme2Row], _Change]]:
+    """By cause and kind: those with a known change first, then by share of the arithmetic."""
     reach = reach_in(executorch)
-    return [
-        work for work in coverage.work if reach and work.node and reach.takes_sme(work.path, work.node.types)
-    ]
+    alike: dict[tuple[str, str], list[Sme2Row]] = {}
+    for each in coverage.missing:
+        outside = each.cause == _OUTSIDE
+        noun = NOUNS.get(each.operator.kind, ANY_NOUN) if reach and not outside else ANY_NOUN
+        alike.setdefault((each.cause if reach or outside else "", noun), []).append(each)
+    groups = [(noun, rows, _change(rows[0], reach, executorch)) for (_, noun), rows in alike.items()]
+    return sorted(groups, key=lambda each: (not each[2][0], -_share(each[1])))
 
 
-def _takes_time(case: Case, operators: Sequence[Operator]) -> bool:
-    """Whether they take 1% of the time or more, if times are known."""
-    series = case.series
-    return not series.times.are_latencies or not operators or series.spent_by(operators).share >= _LEAST_SHARE
+def _change(missing: Sme2Row, reach: Reach | None, executorch: str) -> _Change:
+    if missing.cause == _OUTSIDE:
+        return "bring {} into the delegate, as the advice about operators outside it says", ""
+    if reach is None:
+        unknown = f"what reaches SME2 is not known for ExecuTorch {executorch}"
+        probe = f"find out with `{PROBE}`, with ExecuTorch {executorch} installed, what lets {{}} reach SME2"
+        return (probe, unknown) if executorch else ("", "this run does not record its version of ExecuTorch")
+    if missing.cause in (NOT_KNOWN, "not told"):
+        return "", ""
+    path = missing.work.path if missing.work else missing.operator.kind
+    precision = missing.operator.precision
+    own = _ORDER.get(_OF_PRECISION.get(precision, precision), 0)
+    formats = sorted(reach.formats(path), key=lambda each: abs(_ORDER[each.partition(":")[0]] - own))
+    other_format = f"export {{}} as {formats[0]}" if formats else ""
+    remark = reaching(reach.executorch, missing.operator.kind, path)
+    return _other_layer(missing, reach) or other_format, remark
 
 
-def _is_worth(hit: Sequence[MatrixWork], every: Sequence[MatrixWork]) -> bool:
-    """By arithmetic, or by bytes moved: with one row, reading the weights is the work."""
-    flops, all_flops = (sum(each.flops or 0 for each in some) for some in (hit, every))
-    moved, all_moved = (sum((each.node or each.step).bytes_moved for each in some) for some in (hit, every))
-    return bool(hit) and (flops >= WORTH * all_flops or moved >= WORTH * all_moved)
+def _other_layer(missing: Sme2Row, reach: Reach) -> str:
+    """Another layer that does the same work in the same number format; empty if none is known."""
+    work, operator = missing.work, missing.operator
+    types = work.node.types if work and work.node else ()
+    pointwise = operator.kind == "pointwise convolution" and operator.precision == "fp16"
+    if missing.cause == "one input channel" and reach.takes_sme("convolution", types):
+        return "give {} a second input channel of zeros, with weights of zero"
+    if missing.cause == "depthwise" and reach.formats("convolution"):
+        return "use plain convolutions of fewer channels in place of {}"
+    if missing.cause == "dtype" and pointwise and "fp16" in reach.formats("linear"):
+        return "write {} as linear layers over the channels, with fp16 weights"
+    return ""
+
+
+# Matrix operators that SME2 did not speed up, by a comparison of SME2 on and off.
+
+ONE_ROW_ISSUE = "google/XNNPACK issue 10719"
+_LARGE_KERNEL = 7
+_NO_FASTER = 1.05
+_SLOWER = 0.97
+_JUDGED_WORTH = 0.005
+"""Share of end-to-end time from which a loss with a verdict is reported."""
+_REPORT = "or report these numbers to google/XNNPACK: it chooses the kernel without looking at shapes"
+_OFF_THE_PATH = {
+    "fp16": ", or write it as a 1x1 convolution, which keeps fp16 off the packed path",
+    "int8": ", or quantize its weights with one scale for all channels, which keeps int8 off the packed path",
+}
+"""What the rules of XNNPACK's packed paths allow; for fp32 nothing."""
+_SWITCH_OFF = (
+    "SME2 does not make this model faster: an ExecuTorch built with XNNPACK_ENABLE_ARM_SME=OFF and "
+    "XNNPACK_ENABLE_ARM_SME2=OFF does not use it"
+)
+
+
+def sme2_slower(case: Case, _free: Free) -> Finding | None:
+    for pairing, pairs in _matrix_pairs(case):
+        slower = [pair for pair in pairs if _is_slower(pair)]
+        gain = pairing.candidate.gain_pct(max(0.0, sum(pair.delta_ms for pair in slower)))
+        if slower and gain >= 100 * (_JUDGED_WORTH if all(map(_verdict, slower)) else WORTH):
+            unhelped = pairing.e2e.verdict in (Verdict.SLOWER, Verdict.NO_CHANGE)
+            more = (_SWITCH_OFF,) if unhelped else ()
+            return _lost(case, pairing, slower, id_="sme2-slower", did="slowed down", gain=gain, more=more)
+    return None
+
+
+def sme2_no_faster(case: Case, _free: Free) -> Finding | None:
+    for pairing, pairs in _matrix_pairs(case):
+        same = [
+            pair
+            for pair in pairs
+            if not _is_slower(pair)
+            and (_verdict(pair) is Verdict.NO_CHANGE or (pair.ratio or 1) < _NO_FASTER)
+        ]
+        gain = pairing.candidate.gain_pct(sum(pair.candidate_ms for pair in same))
+        if same and gain >= 100 * WORTH:
+            return _lost(case, pairing, same, id_="sme2-no-faster", did="did not speed up", gain=gain)
+    return None
+
+
+def _matrix_pairs(case: Case) -> Iterator[tuple[Pairing, list[OperatorPair]]]:
+    for pairing in case.sme2_pairings.get(case.series.series, ()) if case.about_time else ():
+        in_both = (pair for pair in pairing.operators if pair.ratio is not None and pair.candidate)
+        longest_first = sorted(in_both, key=lambda pair: -pair.candidate_ms)
+        yield pairing, [pair for pair in longest_first if pair.category in MATRIX]
+
+
+def _lost(
+    case: Case,
+    pairing: Pairing,
+    pairs: Sequence[OperatorPair],
+    *,
+    id_: str,
+    did: str,
+    gain: float,
+    more: Sequence[str] = (),
+) -> Finding:
+    reasons = [_reason_and_cure(pair, case.executorch) for pair in pairs]
+    e2e_ms = pairing.candidate.e2e_ms
+    return Finding(
+        id_,
+        f"Look at {plural(len(pairs), 'matrix operator')} that {did} with SME2",
+        (*dict.fromkeys(cure for _, cure in reasons), *more),
+        pairing.candidate,
+        tuple(
+            _concern(pair, reason, pair.delta_ms / e2e_ms)
+            for pair, (reason, _) in zip(pairs, reasons, strict=True)
+        ),
+        {
+            "share": sum(pair.candidate_ms for pair in pairs) / e2e_ms,
+            "lost_share": sum(pair.delta_ms for pair in pairs) / e2e_ms,
+        },
+        gain,
+        about=pairing.label,
+    )
+
+
+def _verdict(pair: OperatorPair) -> Verdict | None:
+    """None if there is no verdict: a single dump on each side only shows large changes."""
+    found = pair.speedup.verdict if pair.speedup else None
+    return None if found is Verdict.NOT_COMPARABLE else found
+
+
+def _is_slower(pair: OperatorPair) -> bool:
+    return (pair.ratio or 1) < _SLOWER if (found := _verdict(pair)) is None else found is Verdict.SLOWER
+
+
+def _concern(pair: OperatorPair, reason: str, share: float) -> Concern:
+    """The cost is given only for an operator that lost time; otherwise the ratio says all."""
+    ratio = pair.ratio or 0.0
+    cost = f", {pair.delta_ms:.3f} ms or {100 * share:.1f}% of an inference more" if share > 0 else ""
+    facts = {
+        "baseline_ms": pair.baseline_ms,
+        "candidate_ms": pair.candidate_ms,
+        "lost_ms": pair.delta_ms,
+        "lost_share": share,
+        "ratio": ratio,
+        "verdict": pair.speedup.verdict.value if pair.speedup else None,
+        "kernel_before": pair.families[0],
+        "kernel_after": pair.families[1],
+        "may_be_because": reason,
+    }
+    note = f"{ratio:.2f}x with SME2{cost}, perhaps because {reason}"
+    return Concern(pair.candidate, where(pair.main), note, facts)
+
+
+def _reason_and_cure(pair: OperatorPair, executorch: str) -> tuple[str, str]:
+    """Why an operator may not profit (a guess, and worded as one), and what to do instead."""
+    operator, source = pair.main, pair.main.source
+    if any(member.packed for member in pair.candidate):
+        if operator.kind in ("linear", "pointwise convolution") and rows_of(operator) == 1:
+            reason = f"one row is too little work to repay the packing (also reported in {ONE_ROW_ISSUE})"
+            more_rows = "compute more than one row at a time (a larger batch, several steps at once)"
+            return reason, more_rows + _OFF_THE_PATH.get(operator.precision, "")
+        window = (source.kernel_size or ()) if operator.kind == "convolution" else ()
+        if window and min(window) >= _LARGE_KERNEL:
+            reason = (
+                f"packing copies each input value for each of {math.prod(window)} taps (also reported for "
+                "another runtime, in microsoft/onnxruntime issue 27633)"
+            )
+            return reason, f"try several smaller kernels one after another, {_REPORT}"
+        reason = "packing its input may cost as much as the faster kernel saves"
+        if 0 < (source.flops or 0) < 2_000_000:
+            reason = f"too small to repay the packing: {(source.flops or 0) / 1e6:.2f} million operations"
+        return reason, f"make the matrices larger, which repays the packing of their input, {_REPORT}"
+    if not operator.delegated:
+        reason = "it runs outside the backend that has SME2 kernels"
+        return reason, "operators in the delegate reach SME2 kernels"
+    depthwise = operator.kind == "depthwise convolution"
+    known = (reaching(executorch, kind) for kind in (operator.kind, *(("convolution",) if depthwise else ())))
+    cure = ", ".join(filter(None, known)) or (
+        "another number format may reach SME2 kernels (`sme2prof profile MODEL --dtype all`)"
+    )
+    path = (source.described or describe(operator.name, operator.backend)).matrix
+    if path is not None and path.miss is not None:
+        return path.miss.words, cure
+    return f"no SME2 kernel was chosen for {operator.family or operator.type}", cure
 
 
 _WRONG_NORMS = (1, 5, 1)
