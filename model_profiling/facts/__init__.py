@@ -13,10 +13,7 @@ from model_profiling.core.formatting import milliseconds
 
 Value: TypeAlias = str | int | float | bool | None
 ColumnKind = Literal["text", "whole", "number", "flag", "moment", "texts", "numbers"]
-FactKind = Literal[ColumnKind, "shape", "shapes", "names", "record"]
-Reader = Literal["python", "store", "json"]
-"""Which outputs include a fact of a run; facts of an operator are in all that list operators."""
-ALL: tuple[Reader, ...] = "python", "store", "json"
+FactKind = Literal[ColumnKind, "shape", "shapes", "names"]
 
 _AS_TEXT: frozenset[FactKind] = frozenset({"shape", "shapes", "names"})
 
@@ -48,7 +45,6 @@ class Column:
 @dataclass(frozen=True, slots=True)
 class Fact(Column, Generic[Row_contra]):
     of: Callable[[Row_contra], Any]
-    readers: Sequence[Reader] = ALL
     label: str = ""
     """The name on a page; empty means `name`."""
     shown: Callable[[Any], str] | None = None
@@ -83,16 +79,12 @@ class Fact(Column, Generic[Row_contra]):
         return str(value)
 
 
-def choose_facts(facts: Iterable[Fact[Known]], reader: Reader) -> tuple[Fact[Known], ...]:
-    return tuple(fact for fact in facts if reader in fact.readers)
-
-
 def row_cells(facts: Iterable[Fact[Known]], row: Known) -> tuple[Any, ...]:
     return tuple(fact.cell(row) for fact in facts)
 
 
 def row_json(facts: Iterable[Fact[Known]], row: Known) -> dict[str, Any]:
-    return {fact.name: fact.of(row) for fact in facts if "json" in fact.readers}
+    return {fact.name: fact.of(row) for fact in facts}
 
 
 def shape_text(shape: Sequence[int], sign: str = "x") -> str:

@@ -5,12 +5,11 @@ Python tables, `analysis_summary.json` and the tables of a store are built from 
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeVar
 
 from model_profiling.core.formatting import tokens_per_s
-from model_profiling.facts import Fact, Reader
+from model_profiling.facts import Fact
 
 if TYPE_CHECKING:  # these need numpy and pydantic; querying a store does not
     from model_profiling.analysis.kernels import KernelUse
@@ -20,11 +19,6 @@ if TYPE_CHECKING:  # these need numpy and pydantic; querying a store does not
     from model_profiling.runs.metrics import PairSpeedup
     from model_profiling.statistics.latency import LatencySummary
 
-TABLES: tuple[Reader, ...] = "python", "store"
-STORE: tuple[Reader, ...] = ("store",)
-PYTHON: tuple[Reader, ...] = ("python",)
-JSON: tuple[Reader, ...] = ("json",)
-PYTHON_JSON: tuple[Reader, ...] = "python", "json"
 
 _Self = TypeVar("_Self", bound="MeasuredSeries")
 
@@ -40,12 +34,12 @@ class _Timed(_OfSeries, Protocol):
 
 
 SERIES_FACTS: tuple[Fact[_OfSeries], ...] = (
-    Fact("experiment", "text", "the experiment's name", lambda row: row.series.experiment, TABLES),
-    Fact("threads", "whole", "its number of threads", lambda row: row.series.threads, TABLES),
+    Fact("experiment", "text", "the experiment's name", lambda row: row.series.experiment),
+    Fact("threads", "whole", "its number of threads", lambda row: row.series.threads),
 )
 TIMES: Fact[_Timed] = Fact(
     "times", "text", "what its times are: hardware, traced, emulated, unknown",
-    lambda row: row.times.value, STORE,
+    lambda row: row.times.value,
 )  # fmt: skip
 TRACED_FACTS: tuple[Fact[_Timed], ...] = (*SERIES_FACTS, TIMES)
 
@@ -79,81 +73,50 @@ class MeasuredSeries:
 
 EXPERIMENT_FACTS: tuple[Fact[MeasuredSeries], ...] = (
     *TRACED_FACTS,
-    Fact("sme2", "flag", "whether SME2 was left on; null where nothing says", lambda row: row.sme2, TABLES),
+    Fact("sme2", "flag", "whether SME2 was left on; null where nothing says", lambda row: row.sme2),
     Fact("disabled", "texts", "the CPU features that were switched off",
-         lambda row: list(row.result.disable) if row.result else [], STORE),
-    Fact("state", "text", "done or failed", lambda row: row.result.state if row.result else "", STORE),
+         lambda row: list(row.result.disable) if row.result else []),
+    Fact("state", "text", "done or failed", lambda row: row.result.state if row.result else ""),
     Fact("problem", "text", "why it failed; empty where it did not",
-         lambda row: (row.result and row.result.problem) or "", STORE),
+         lambda row: (row.result and row.result.problem) or ""),
     Fact("measured", "text", "wall time (of inferences that nobody interrupted) or cpu time",
-         lambda row: row.latency.measured if row.latency else "", TABLES),
-    Fact("way", "text", "lockstep or rounds", lambda row: row.latency.way if row.latency else "", TABLES),
+         lambda row: row.latency.measured if row.latency else ""),
+    Fact("way", "text", "lockstep or rounds", lambda row: row.latency.way if row.latency else ""),
     Fact("rounds", "whole", "rounds, or launches in lockstep",
-         lambda row: row.latency and row.latency.rounds, TABLES),
-    Fact("inferences", "whole", "how many counted", lambda row: row.untraced and row.untraced.count, STORE),
+         lambda row: row.latency and row.latency.rounds),
+    Fact("inferences", "whole", "how many counted", lambda row: row.untraced and row.untraced.count),
     Fact("median_ms", "number", "of all inferences without the tracer",
-         lambda row: row.untraced and row.untraced.median, TABLES),
+         lambda row: row.untraced and row.untraced.median),
     Fact("low_ms", "number", "the median's 95% interval over rounds; null with fewer than three",
-         lambda row: row.untraced and row.interval and row.interval[0], STORE),
+         lambda row: row.untraced and row.interval and row.interval[0]),
     Fact("high_ms", "number", "its upper end",
-         lambda row: row.untraced and row.interval and row.interval[1], STORE),
-    Fact("mean_ms", "number", "the mean", lambda row: row.untraced and row.untraced.mean, TABLES),
-    Fact("p5_ms", "number", "5% were faster", lambda row: row.untraced and row.untraced.p5, TABLES),
-    Fact("p95_ms", "number", "5% were slower", lambda row: row.untraced and row.untraced.p95, TABLES),
-    Fact("min_ms", "number", "the fastest", lambda row: row.untraced and row.untraced.minimum, TABLES),
-    Fact("max_ms", "number", "the slowest", lambda row: row.untraced and row.untraced.maximum, TABLES),
+         lambda row: row.untraced and row.interval and row.interval[1]),
+    Fact("mean_ms", "number", "the mean", lambda row: row.untraced and row.untraced.mean),
+    Fact("p5_ms", "number", "5% were faster", lambda row: row.untraced and row.untraced.p5),
+    Fact("p95_ms", "number", "5% were slower", lambda row: row.untraced and row.untraced.p95),
+    Fact("min_ms", "number", "the fastest", lambda row: row.untraced and row.untraced.minimum),
+    Fact("max_ms", "number", "the slowest", lambda row: row.untraced and row.untraced.maximum),
     Fact("robust_cv", "number", "spread over the median, by the median absolute deviation",
-         lambda row: row.untraced and row.untraced.robust_cv, TABLES),
+         lambda row: row.untraced and row.untraced.robust_cv),
     Fact("traced_median_ms", "number", "the median with the tracer on",
-         lambda row: row.latency and row.latency.traced_ms and row.latency.traced_ms.median, TABLES),
+         lambda row: row.latency and row.latency.traced_ms and row.latency.traced_ms.median),
     Fact("tracer_cost", "number", "how much longer the tracer makes it, as a share",
-         lambda row: row.latency and row.latency.tracer_cost and row.latency.tracer_cost.share, TABLES),
-    Fact("load_ms", "number", "loading the program", lambda row: row.latency and row.latency.load_ms, TABLES),
+         lambda row: row.latency and row.latency.tracer_cost and row.latency.tracer_cost.share),
+    Fact("load_ms", "number", "loading the program", lambda row: row.latency and row.latency.load_ms),
     Fact("first_inference_ms", "number", "the first inference",
-         lambda row: row.latency and row.latency.first_inference_ms, TABLES),
+         lambda row: row.latency and row.latency.first_inference_ms),
     Fact("peak_memory_bytes", "whole", "peak memory of the process",
-         lambda row: row.latency and row.latency.peak_memory_bytes, TABLES),
+         lambda row: row.latency and row.latency.peak_memory_bytes),
     Fact("kernels_counted", "flag", "whether every KleidiAI call was listed: only then absence proves",
-         lambda row: row.result is not None and row.result.counted_kernels, STORE),
+         lambda row: row.result is not None and row.result.counted_kernels),
     Fact("kernels_note", "text", "why they were not; empty where they were",
-         lambda row: (row.result and row.result.kernels_note) or "", STORE),
+         lambda row: (row.result and row.result.kernels_note) or ""),
     Fact("tokens", "whole", "tokens in one inference of a language model; null for other programs",
-         lambda row: row.tokens, TABLES),
+         lambda row: row.tokens),
     Fact("position", "whole", "the first token's position in the cache; null if unknown",
-         lambda row: row.position, TABLES),
+         lambda row: row.position),
     Fact("tokens_per_s", "number", "tokens per second: `tokens` over `median_ms`",
-         lambda row: tokens_per_s(row.tokens, row.untraced.median if row.untraced else None), TABLES),
-)  # fmt: skip
-
-
-@dataclass(frozen=True, slots=True)
-class Round:
-    """The latencies of one round or one launch."""
-
-    series: Series
-    number: int
-    latencies: Sequence[float]
-    launch: str = ""
-    session: int | None = None
-    started: int | None = None
-
-    @property
-    def median(self) -> float | None:
-        import numpy as np
-
-        return float(np.median(self.latencies)) if self.latencies else None
-
-
-ROUND_FACTS: tuple[Fact[Round], ...] = (
-    *SERIES_FACTS,
-    Fact("round", "whole", "counted from 0", lambda row: row.number),
-    Fact("launch", "text", "names the launch; empty where a process had the machine to itself",
-         lambda row: row.launch),
-    Fact("session", "whole", "which start of the pipeline measured it; null where nothing says",
-         lambda row: row.session),
-    Fact("started_at", "moment", "when it began, in UTC", lambda row: row.started),
-    Fact("latencies_ms", "numbers", "every inference that counts, in order", lambda row: list(row.latencies)),
-    Fact("median_ms", "number", "their median", lambda row: row.median),
+         lambda row: tokens_per_s(row.tokens, row.untraced.median if row.untraced else None)),
 )  # fmt: skip
 
 
@@ -247,41 +210,36 @@ class Change(Generic[Pair_co]):
 
 
 _COMPARISON: Fact[Change[CategoryPair | OperatorPair]] = Fact(
-    "comparison", "text", "what is compared, in words", lambda row: row.comparison, PYTHON
+    "comparison", "text", "what is compared, in words", lambda row: row.comparison
 )
 _SIDE_BY_SIDE: tuple[Fact[Change[CategoryPair | OperatorPair]], ...] = (
-    Fact("baseline_ms", "number", "its time before", lambda row: row.pair.baseline_ms if row.timed else None,
-         PYTHON_JSON),
+    Fact("baseline_ms", "number", "its time before", lambda row: row.pair.baseline_ms if row.timed else None),
     Fact("candidate_ms", "number", "its time after",
-         lambda row: row.pair.candidate_ms if row.timed else None, PYTHON_JSON),
+         lambda row: row.pair.candidate_ms if row.timed else None),
     Fact("verdict", "text", "faster, slower, no significant change, not comparable; empty without an answer",
-         lambda row: row.pair.speedup.verdict.value if row.pair.speedup else "", PYTHON),
-    Fact("ratio", "number", "before over after: above 1 it became faster", lambda row: row.pair.ratio,
-         PYTHON_JSON),
-    Fact("low", "number", "the ratio's interval", lambda row: row.pair.speedup and row.pair.speedup.low,
-         PYTHON),
-    Fact("high", "number", "its upper end", lambda row: row.pair.speedup and row.pair.speedup.high, PYTHON),
-    Fact("speedup", "record", "the answer, as that of the whole", lambda row:
-         row.pair.speedup.as_dict() if row.pair.speedup else None, JSON),
+         lambda row: row.pair.speedup.verdict.value if row.pair.speedup else ""),
+    Fact("ratio", "number", "before over after: above 1 it became faster", lambda row: row.pair.ratio),
+    Fact("low", "number", "the ratio's interval", lambda row: row.pair.speedup and row.pair.speedup.low),
+    Fact("high", "number", "its upper end", lambda row: row.pair.speedup and row.pair.speedup.high),
 )  # fmt: skip
 CATEGORY_CHANGE_FACTS: tuple[Fact[Change[CategoryPair]], ...] = (
     _COMPARISON,
-    Fact("category", "text", "the category or overhead", lambda row: row.pair.name, PYTHON_JSON),
+    Fact("category", "text", "the category or overhead", lambda row: row.pair.name),
     *_SIDE_BY_SIDE,
-    Fact("baseline_share", "number", "of the time before", lambda row: row.pair.baseline_share, PYTHON_JSON),
-    Fact("candidate_share", "number", "of the time after", lambda row: row.pair.candidate_share, PYTHON_JSON),
+    Fact("baseline_share", "number", "of the time before", lambda row: row.pair.baseline_share),
+    Fact("candidate_share", "number", "of the time after", lambda row: row.pair.candidate_share),
 )
 OPERATOR_CHANGE_FACTS: tuple[Fact[Change[OperatorPair]], ...] = (
     _COMPARISON,
-    Fact("operator", "text", "its name", lambda row: row.pair.main.name, PYTHON_JSON),
+    Fact("operator", "text", "its name", lambda row: row.pair.main.name),
     Fact("baseline", "names", "the operators before",
-         lambda row: [operator.name for operator in row.pair.baseline], PYTHON_JSON),
+         lambda row: [operator.name for operator in row.pair.baseline]),
     Fact("candidate", "names", "the operators after",
-         lambda row: [operator.name for operator in row.pair.candidate], PYTHON_JSON),
-    Fact("change", "text", "same, or how it was matched", lambda row: row.pair.change, PYTHON_JSON),
-    Fact("category", "text", "its category", lambda row: row.pair.category.value, PYTHON_JSON),
-    Fact("place", "text", "its place in the model", lambda row: row.pair.main.place, PYTHON_JSON),
-    Fact("kernel_before", "text", "its kernel family before", lambda row: row.pair.families[0], PYTHON_JSON),
-    Fact("kernel_after", "text", "its kernel family after", lambda row: row.pair.families[1], PYTHON_JSON),
+         lambda row: [operator.name for operator in row.pair.candidate]),
+    Fact("change", "text", "same, or how it was matched", lambda row: row.pair.change),
+    Fact("category", "text", "its category", lambda row: row.pair.category.value),
+    Fact("place", "text", "its place in the model", lambda row: row.pair.main.place),
+    Fact("kernel_before", "text", "its kernel family before", lambda row: row.pair.families[0]),
+    Fact("kernel_after", "text", "its kernel family after", lambda row: row.pair.families[1]),
     *_SIDE_BY_SIDE,
 )  # fmt: skip

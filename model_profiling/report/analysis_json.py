@@ -216,8 +216,14 @@ def pairing_facts(pairing: Pairing) -> dict[str, object]:
     return {
         "matched_by": pairing.matched_by,
         **({"modules": pair_modules(pairing)} if timed else {}),
-        "categories": [row_json(CATEGORY_CHANGE_FACTS, Change(part, pairing)) for part in pairing.categories],
-        "operators": [row_json(OPERATOR_CHANGE_FACTS, Change(pair, pairing)) for pair in pairing.operators],
+        "categories": [
+            row_json(CATEGORY_CHANGE_FACTS, Change(part, pairing, pairing.label))
+            for part in pairing.categories
+        ],
+        "operators": [
+            row_json(OPERATOR_CHANGE_FACTS, Change(pair, pairing, pairing.label))
+            for pair in pairing.operators
+        ],
     }
 
 

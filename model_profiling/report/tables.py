@@ -17,13 +17,14 @@ from model_profiling.analysis.series import SeriesAnalysis
 from model_profiling.core.errors import SetupError
 from model_profiling.core.formatting import plural
 from model_profiling.core.hints import needed
-from model_profiling.facts import Column, ColumnKind, Fact, Known, Value, choose_facts, row_cells
+from model_profiling.facts import Column, ColumnKind, Fact, Known, Value, row_cells
 from model_profiling.facts import runs as run_facts
 from model_profiling.facts.operators import OPERATOR_FACTS, cells
 from model_profiling.facts.runs import MeasuredSeries
 from model_profiling.report.csv_files import operator_rows
 from model_profiling.report.data import ReportData, report_data
 from model_profiling.runs.metrics import PairSpeedup
+from model_profiling.statistics.speedup import median_interval
 
 if TYPE_CHECKING:
     import pandas
@@ -101,6 +102,8 @@ class Records(Sequence[Mapping[str, Value]]):
 def _series(values: list[Value], kind: ColumnKind) -> pandas.Series:
     import pandas
 
+    if kind == "texts":
+        return pandas.Series(values, dtype="object")
     if kind == "text":
         return pandas.Series(["" if value is None else value for value in values], dtype="object")
     dtypes = _WITH_GAPS if None in values else _PLAIN
@@ -148,12 +151,12 @@ def category_changes(pairings: Iterable[tuple[str, Pairing]]) -> Records:
     rows = (
         run_facts.Change(part, pairing, name) for name, pairing in pairings for part in pairing.categories
     )
-    return Records.of(choose_facts(run_facts.CATEGORY_CHANGE_FACTS, "python"), rows)
+    return Records.of(run_facts.CATEGORY_CHANGE_FACTS, rows)
 
 
 def operator_changes(pairings: Iterable[tuple[str, Pairing]]) -> Records:
     rows = (run_facts.Change(pair, pairing, name) for name, pairing in pairings for pair in pairing.operators)
-    return Records.of(choose_facts(run_facts.OPERATOR_CHANGE_FACTS, "python"), rows)
+    return Records.of(run_facts.OPERATOR_CHANGE_FACTS, rows)
 
 
 @dataclass(frozen=True, slots=True, eq=False, repr=False)
@@ -185,8 +188,12 @@ class AnalysedRun(RunAnalysis):
         """What an inference takes without the tracer, as in `metrics.json`; empty without latencies."""
         run = self.run
         measured = [found.series for found in run.metrics.latencies] if run.metrics else []
-        rows = (MeasuredSeries.of(run, series) for series in measured if run.times_of(series).are_latencies)
-        return Records.of(choose_facts(run_facts.EXPERIMENT_FACTS, "python"), rows)
+        rows = (
+            MeasuredSeries.of(run, series, interval=median_interval(stats.end_to_end_rounds_ms))
+            for series in measured
+            if run.times_of(series).are_latencies and (stats := run.robust_stats(series))
+        )
+        return Records.of(run_facts.EXPERIMENT_FACTS, rows)
 
     @property
     def samples(self) -> Records:

@@ -261,7 +261,7 @@ def _pair_operators(table: Shown, files: Files, row: Row, _: int) -> Told:
     yield "after ms", [found["candidate_ms"]]
     yield "share after", [found["candidate_ms"] / files.sides(pair)[1]["e2e_ms"]]
     yield "speedup", [found["ratio"]]
-    assert row["verdict"] == (found["speedup"]["verdict"] if found["speedup"] else "-")
+    assert row["verdict"] == (found["verdict"] or "-")
 
 
 def _layer(row: Row) -> str:
