@@ -13,7 +13,7 @@ from model_profiling.core.formatting import milliseconds
 
 Value: TypeAlias = str | int | float | bool | None
 ColumnKind = Literal["text", "whole", "number", "flag", "moment", "texts", "numbers"]
-FactKind = Literal[ColumnKind, "shape", "shapes", "names"]
+FactKind = Literal[ColumnKind, "shape", "shapes", "names", "record"]
 
 _AS_TEXT: frozenset[FactKind] = frozenset({"shape", "shapes", "names"})
 
