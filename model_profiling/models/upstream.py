@@ -1,14 +1,11 @@
-"""ExecuTorch's own example models, listed and loaded beside the kit's. Listing reads their source as text;
-only loading one imports it, and with it torch."""
+"""ExecuTorch's own example models, listed and loaded beside the kit's. Only loading one imports it, and with
+it torch."""
 
 from __future__ import annotations
 
-import ast
 import importlib
-import re
 import sys
 from collections.abc import Mapping
-from pathlib import Path
 from typing import TYPE_CHECKING, cast
 
 from model_profiling.core.errors import ProfilingError
@@ -22,9 +19,6 @@ if TYPE_CHECKING:
     from model_profiling.models.base import DynamicShapes, ExampleInputs
 
 PACKAGE = "executorch.examples.models"
-_SIZES = re.compile(r"(\w+) = (\(\d[\d, ]*\))")
-_CALL = re.compile(r"torch\.(\w+)\((.*?)\)")
-_FLOATS = ("randn", "rand", "ones", "zeros")
 
 
 class AdaptedModel(EagerModelBase):
@@ -63,7 +57,7 @@ def upstream_table() -> dict[str, tuple[str, str]]:
 
 def upstream_entries() -> list[ModelEntry]:
     return [
-        ModelEntry(name, "executorch", f"{PACKAGE}.{module}:{cls}", inputs=_declared_inputs(module, cls))
+        ModelEntry(name, "executorch", f"{PACKAGE}.{module}:{cls}")
         for name, (module, cls) in upstream_table().items()
     ]
 
@@ -92,20 +86,3 @@ def add_to_executorch() -> tuple[str, ...]:
         xnnpack.MODEL_NAME_TO_OPTIONS[name] = xnnpack.XNNPACKOptions(xnnpack.QuantType.NONE, True)
         added.append(name)
     return tuple(added)
-
-
-def _declared_inputs(module: str, cls: str) -> tuple[str, ...] | None:
-    """The shapes in the class's `get_example_inputs`, if all are literals."""
-    path = Path(importlib.import_module(PACKAGE).__path__[0], *module.split("."), "model.py")
-    nodes = ast.parse(path.read_text(encoding="utf-8")).body if path.is_file() else []
-    classes = (node for node in nodes if isinstance(node, ast.ClassDef) and node.name == cls)
-    for method in (part for node in classes for part in node.body):
-        if isinstance(method, ast.FunctionDef) and method.name == "get_example_inputs":
-            text = ast.unparse(method)
-            for name, sizes in _SIZES.findall(text):
-                text = re.sub(rf"\({name}\)", sizes, text)
-            calls = [(maker, re.findall(r"\d+|[^\s\d,(]", sizes)) for maker, sizes in _CALL.findall(text)]
-            literal = all(maker in _FLOATS and "".join(sizes).isdecimal() for maker, sizes in calls)
-            if calls and literal and ")." not in text:  # nothing is done to what was made
-                return tuple(f"{'x'.join(sizes)} float32" for _, sizes in calls)
-    return None
