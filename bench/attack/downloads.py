@@ -1,4 +1,4 @@
-"""Downloads of wheels, packages and sources from servers that cut, stall and lie: refused in one line,
+"""Downloads of wheels and packages from servers that cut, stall and lie: refused in one line,
 nothing of them in the cache, and the next try on a good line is as if nothing had been."""
 
 from __future__ import annotations
@@ -6,7 +6,6 @@ from __future__ import annotations
 import contextlib
 import io
 import os
-import shutil
 import sys
 import time
 import zipfile
@@ -16,8 +15,6 @@ from unittest import mock
 
 from attack.faulty_server import FAULTS, Fault, FaultyServer, package_index
 from attack.finds import Find, PartResult
-from model_profiling.compat import source_build
-from model_profiling.core import process
 from model_profiling.core.errors import ProfilingError
 from model_profiling.runner import apt
 from model_profiling.runner.build import installed_sdk
@@ -40,7 +37,6 @@ def interrupt(seed: int, work: Path) -> PartResult:
             "" if can_be_fetched(AARCH64_LINUX) else "this Python has no pip",
         ),
         ("a package of the distribution", _package, _no_apt()),
-        ("a source tree", _sources, "" if shutil.which("git") else "this machine has no git"),
     ):
         if why_not:
             lines.append(f"{name} was not fetched: {why_not}")
@@ -182,34 +178,3 @@ def _package(fault: Fault, folder: Path) -> Iterator[str]:
                 packages.download("qemu-user")
 
         yield from _refused(get, folder / "cache")
-
-
-def _sources(fault: Fault, folder: Path) -> Iterator[str]:
-    """A repository as plain files on a web server, its objects cut off; then as a folder, whole."""
-    origin = folder / "origin"
-    origin.mkdir()
-    _git(origin, "init", "--quiet", "--initial-branch=main")
-    (origin / "CMakeLists.txt").write_text("x" * 100_000)
-    _git(origin, "add", ".")
-    _git(origin, "-c", "user.name=a", "-c", "user.email=a@b", "commit", "--quiet", "-m", "one")
-    _git(origin, "update-server-info")
-    bare = origin / ".git"
-    files = {
-        f"/{path.relative_to(bare).as_posix()}": path.read_bytes()
-        for path in bare.rglob("*")
-        if path.is_file()
-    }
-    dest = folder / "executorch"
-    with (
-        FaultyServer(files, fault, "").serving() as address,
-        mock.patch.object(source_build, "_LIMIT_S", 20.0),
-    ):
-        yield from _refused(lambda: source_build.fetch_source(address, "main", dest), folder / "cache")
-    yield from _fetched(lambda: source_build.fetch_source(f"file://{origin}", "main", dest))
-    if not (dest / "CMakeLists.txt").is_file():
-        yield "the checkout that went on has no files"
-
-
-def _git(folder: Path, *words: str) -> None:
-    done = process.run(["git", "-C", folder, *words], timeout=60)
-    assert done.ok, done.tail()

@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-import itertools
 import re
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
 from model_profiling.analysis.kernels import KernelUse, configured_kernels, operator_kernels
 from model_profiling.core.errors import InputError
 from model_profiling.core.safe_read import MOST_LOG, read_text
-from model_profiling.program.category import operator_type
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,15 +40,6 @@ class XnnTrace:
     @property
     def steps(self) -> tuple[OperatorStep, ...]:
         return tuple(step for call in self.calls for step in call.steps)
-
-
-@dataclass(frozen=True, slots=True)
-class SequenceMatch:
-    """Steps of a log paired in order with a dump's events, up to the first difference."""
-
-    pairs: tuple[tuple[OperatorStep, str], ...]
-    departure: str
-    """The first difference, for people; empty if there is none."""
 
 
 _TERMINAL = re.compile(r"(?:Note|Debug|Warning|Error|Fatal error) \(XNNPACK\): (?P<message>.*)")
@@ -109,30 +98,6 @@ def kernel_uses(trace: XnnTrace) -> tuple[KernelUse, ...]:
         *configured_kernels(trace.configured),
         *operator_kernels(step.name for step in trace.steps if not step.skipped),
     )
-
-
-def match_events(steps: Iterable[OperatorStep], event_names: Sequence[str]) -> SequenceMatch:
-    """Pair the steps of a log with the names of a dump's delegate events, in order. Only the log's names end
-    with what XNNPACK chooses after creating an operator (`Mean (ND) Reduce`)."""
-    pairs: list[tuple[OperatorStep, str]] = []
-    departure = ""
-    for position, (step, event) in enumerate(itertools.zip_longest(steps, event_names)):
-        if step is None:
-            departure = f"the log ends after {position} operators, but the dump continues with {event}"
-        elif event is None:
-            departure = f"the dump ends after {position} operators, but the log continues with {step.name}"
-        elif not _same(step.name, operator_type(event.strip())):
-            logged = f"{step.name} in the log (line {step.line})"
-            departure = f"operator {position} is {logged}, but {event} in the dump"
-        if departure:
-            break
-        pairs.append((step, event))
-    return SequenceMatch(tuple(pairs), departure)
-
-
-def _same(logged: str, family: str) -> bool:
-    chosen = logged.removeprefix(f"{family} ")
-    return logged == family or (chosen != logged and not set("()") & set(chosen))
 
 
 def _without_place(message: str) -> str:

@@ -7,21 +7,13 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from model_profiling.analysis.kernels import KernelUse, kernels_csv, read_kernels_csv, unknown_kernels
-from model_profiling.analysis.xnntrace import (
-    SequenceMatch,
-    XnnTrace,
-    kernel_uses,
-    match_events,
-    read_xnntrace,
-)
+from model_profiling.analysis.xnntrace import kernel_uses, read_xnntrace
 from model_profiling.cli.frame import say, say_wrote, warn
 from model_profiling.compat.scripts import output_file, run_tool, tool_parser
 from model_profiling.config import names
 from model_profiling.config.series import Series
 from model_profiling.core import files
-from model_profiling.core.records import csv_text
 from model_profiling.core.stdio import checked_output
-from model_profiling.etdump import read_etdump
 from model_profiling.report.text import render_markdown
 from model_profiling.report.tool_files import KernelSection, evidence_of_file, kernel_document
 from model_profiling.workflow.analyse import kernel_sections
@@ -33,41 +25,16 @@ def xnntrace_to_kernels(description: str | None, argv: Sequence[str] | None = No
     parser.add_argument("--xnntrace", type=Path, required=True, help="the runner's log, or an Android logcat")
     parser.add_argument("--out", type=output_file, required=True, help="the kernels.csv to write")
     parser.add_argument("--model-id", help="first column of every row (default: the log's name)")
-    parser.add_argument("--etdump", type=Path, help="dump of the same run, to match operators with")
-    parser.add_argument("--operators", type=output_file, help="also write the operators in order to this csv")
     parser.add_argument("--pid", type=int, help="process to take from a logcat with several")
     return run_tool(_list_kernels, parser.parse_args(argv))
 
 
-def _list_kernels(options: argparse.Namespace) -> int:
-    trace, match = read_xnntrace(options.xnntrace, pid=options.pid, follow=True), None
-    if options.etdump:
-        table = read_etdump(options.etdump)
-        match = match_events(trace.steps, [str(name) for name in table.text(table.name)[table.is_delegated]])
-    uses = kernel_uses(trace)
+def _list_kernels(options: argparse.Namespace) -> None:
+    uses = kernel_uses(read_xnntrace(options.xnntrace, pid=options.pid, follow=True))
     files.write_out(options.out, kernels_csv(options.model_id or options.xnntrace.stem, uses))
     say(f"wrote {len(uses)} rows to {files.display_name(options.out)}")
-    if options.operators:
-        files.write_out(options.operators, _operators_csv(trace, match))
-        say(f"wrote {len(trace.steps)} operators to {files.display_name(options.operators)}")
     for name in unknown_kernels(uses):
         warn(f"the kit cannot read the kernel name {name}")
-    if match and match.departure:
-        say(f"log and dump differ: {match.departure}", err=True)
-        return 1
-    if match:
-        say(f"all {len(match.pairs)} operators match the dump")
-    return 0
-
-
-def _operators_csv(trace: XnnTrace, match: SequenceMatch | None) -> str:
-    events = {step.line: event for step, event in match.pairs} if match else {}
-    rows = (
-        (number, step.index, step.name, int(step.skipped), events.get(step.line, ""))
-        for number, call in enumerate(trace.calls)
-        for step in call.steps
-    )
-    return csv_text((("delegate_call", "operator_index", "operator", "skipped", "event"), *rows))
 
 
 @checked_output

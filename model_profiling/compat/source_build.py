@@ -26,7 +26,7 @@ from model_profiling.config.reading import RECORD, build_record
 from model_profiling.core import files
 from model_profiling.core.errors import InputError, RunError, SetupError
 from model_profiling.core.hints import install_extra
-from model_profiling.core.process import Completed, run
+from model_profiling.core.process import run
 from model_profiling.core.progress import current_progress
 from model_profiling.core.safe_read import read_json
 from model_profiling.core.stdio import checked_output
@@ -98,22 +98,19 @@ def _record(program: Path, preset: str, **facts: object) -> None:
 
 def _build(options: argparse.Namespace) -> int:
     checkout = (options.executorch if options.from_source is True else options.from_source).resolve()
-    presets = [] if options.fetch_only else choose_presets(options.presets or ["timing"])
-    if missing := [name for name in ("git", "cmake", "ninja") if shutil.which(name, path=_path()) is None]:
+    presets = choose_presets(options.presets or ["timing"])
+    if missing := [name for name in ("cmake", "ninja") if shutil.which(name, path=_path()) is None]:
         raise SetupError(f"{missing[0]} is not installed", install_extra("source-build"))
     if checkout.name != "executorch":
         raise InputError(
             f"the checkout's folder is called {checkout.name}", "call it executorch, as its build requires"
         )
+    if not (checkout / "CMakeLists.txt").is_file():
+        fix = f"git clone --branch v{metadata.version('executorch')} --recurse-submodules {URL} {checkout}"
+        raise InputError(f"there is no source of ExecuTorch in {checkout}", fix)
     say(_NOT_NEEDED)
-    if options.fetch_only or not (checkout / "CMakeLists.txt").is_file():
-        ref = options.ref or f"v{metadata.version('executorch')}"
-        if options.dry_run:
-            tell(f"would fetch {ref} of {options.url} into {checkout}")
-            return 0
-        tell(f"{checkout} is at {fetch_source(options.url, ref, checkout)}")
     for preset in presets:
-        configure, build = commands(checkout, preset, options.define, options.jobs)
+        configure, build = commands(checkout, preset, options.define)
         if options.dry_run:
             tell(f"{shlex.join(configure)}\n{shlex.join(build)}")
         else:
@@ -186,15 +183,13 @@ def cache_variables(preset: str) -> dict[str, str]:
     return variables
 
 
-def commands(
-    checkout: Path, preset: str, defines: Sequence[str] = (), jobs: int | None = None
-) -> tuple[list[str], list[str]]:
+def commands(checkout: Path, preset: str, defines: Sequence[str] = ()) -> tuple[list[str], list[str]]:
     """Return the commands that configure and build a preset."""
     folder = str(checkout / "cmake-out" / preset)
     given = [*(f"{name}={value}" for name, value in cache_variables(preset).items()), *defines]
     configure = ["cmake", "-S", str(checkout), "-B", folder, "-G", "Ninja", *(f"-D{word}" for word in given)]
     build = ["cmake", "--build", folder, "--target", "executor_runner", "--parallel"]
-    return configure, [*build, str(jobs or os.cpu_count() or 1)]
+    return configure, [*build, str(os.cpu_count() or 1)]
 
 
 def build_runner(checkout: Path, preset: str, configure: Sequence[str], build: Sequence[str]) -> Path:
@@ -207,7 +202,8 @@ def build_runner(checkout: Path, preset: str, configure: Sequence[str], build: S
         check_switches(program.parent, preset)
         _step(f"building {preset}", build, log)
         _check_program(program, preset)
-        commit = _git(checkout, "rev-parse", "HEAD") if (checkout / ".git").exists() else None
+        ask = ["git", "-C", checkout, "rev-parse", "HEAD"]
+        commit = run(ask, timeout=60).stdout.strip() if (checkout / ".git").exists() else None
         _record(program, preset, sme2="-sme2-off" not in preset, commit=commit)
     return program
 
@@ -266,51 +262,16 @@ def _check_program(program: Path, preset: str) -> None:
         raise RunError(f"{program} --help is not that of an executor_runner ({how})", "look at its log")
 
 
-def fetch_source(url: str, ref: str, dest: Path) -> str:
-    """Make `dest` a checkout of `ref` (tag, branch or commit) of `url`, with submodules; return the commit.
-    An interrupted one is continued; one with local changes is never switched to another commit."""
-    if dest.exists() and not (dest / ".git").exists() and any(p.name != "cmake-out" for p in dest.iterdir()):
-        raise InputError(f"{dest} exists but is not a git checkout", "choose another folder")
-    files.make_folder(dest)
-    if not (dest / ".git").exists():
-        _git(dest, "init", "--quiet")
-    current_progress().stage(f"fetching {ref}")
-    _git(dest, "fetch", "--quiet", "--depth", "1", "--no-tags", url, ref)
-    commit = _git(dest, "rev-parse", "FETCH_HEAD^{commit}")
-    if _git(dest, "status", "--porcelain", "--untracked-files=no", "--ignore-submodules"):
-        raise InputError(f"{dest} has uncommitted changes", f"commit or undo them before fetching {ref}")
-    _git(dest, "checkout", "--quiet", "--detach", commit)
-    current_progress().stage("fetching submodules")
-    _git(dest, "submodule", "--quiet", "sync", "--recursive")
-    _git(dest, "submodule", "--quiet", "update", "--init", "--recursive", "--depth=1", "--jobs=4")
-    return commit
-
-
-def _git(folder: Path, *words: str) -> str:
-    # A password prompt would wait for ever; this makes git fail instead.
-    done: Completed = run(["git", "-C", folder, *words], timeout=_LIMIT_S, env={"GIT_TERMINAL_PROMPT": "0"})
-    if not done.ok:
-        raise SetupError(
-            f"git {words[0]} failed: {done.tail(1) or f'exit code {done.returncode}'}",
-            "check the address, the ref and the network; then run it again: it continues",
-        )
-    return done.stdout.strip()
-
-
 def _parser() -> argparse.ArgumentParser:
     parser = ArgumentParser(
         prog="build_runners.sh", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     here = Path("executorch")
     parser.add_argument("--executorch", type=Path, default=here, help="where the small programs are put")
-    what = "build from this checkout, fetched if it is not there (default: executorch)"
+    what = "build from this checkout (default: executorch)"
     parser.add_argument("--from-source", type=Path, nargs="?", const=True, metavar="DIR", help=what)
-    parser.add_argument("--fetch-only", action="store_true", help="with --from-source: build nothing")
-    parser.add_argument("--ref", help="tag, branch or commit to fetch (default: the installed version's tag)")
-    parser.add_argument("--url", default=URL, help="repository to fetch from (default: %(default)s)")
     what = "preset names, or timing, xnnlog or all: those that this machine can build (default: timing)"
     parser.add_argument("--presets", nargs="+", metavar="PRESET", help=f"{what}: {', '.join(PRESETS)}")
-    parser.add_argument("--jobs", type=int, help="compile jobs at a time (default: the number of cores)")
     more = "one more CMake variable, for every preset"
     parser.add_argument("--define", action="append", default=[], metavar="NAME=VALUE", help=more)
     parser.add_argument("--dry-run", action="store_true", help="only show what would be done")

@@ -21,7 +21,7 @@ Every package but torch is known by its hash (requirements/README.md).
   --with-tests        also install what the test suite needs
   --from-source       also fetch ExecuTorch's source, for runners built with build_runners.sh
   --executorch-url U  where to fetch it from   [default: the project's own repository]
-  --executorch-ref R  branch, tag or commit    [default: the release that is installed]
+  --executorch-ref R  branch or tag            [default: the release that is installed]
   --executorch-dir D  where to put it          [default: executorch]
   --python P          the Python to make .venv with
   --help              this text
@@ -33,14 +33,16 @@ HELP
 
 lock=run
 from_source=no
-source_args=(--from-source)
+source_url=https://github.com/pytorch/executorch.git
+source_ref=''
+source_dir=executorch
 while [ $# -gt 0 ]; do
   case $1 in
     --with-tests) lock="test"; shift ;;
     --from-source) from_source=yes; shift ;;
-    --executorch-url) source_args+=(--url "${2:?error: --executorch-url needs a value}"); shift 2 ;;
-    --executorch-ref) source_args+=(--ref "${2:?error: --executorch-ref needs a value}"); shift 2 ;;
-    --executorch-dir) source_args+=(--from-source "${2:?error: --executorch-dir needs a value}"); shift 2 ;;
+    --executorch-url) source_url=${2:?error: --executorch-url needs a value}; shift 2 ;;
+    --executorch-ref) source_ref=${2:?error: --executorch-ref needs a value}; shift 2 ;;
+    --executorch-dir) source_dir=${2:?error: --executorch-dir needs a value}; shift 2 ;;
     --python) PYTHON=${2:?error: --python needs a program}; shift 2 ;;
     -h | --help) usage; exit 0 ;;
     *) echo "error: unknown option $1; see --help" >&2; exit 2 ;;
@@ -126,9 +128,11 @@ else
   .venv/bin/python -m model_profiling.targets
 fi
 
-if [ "$from_source" = yes ]; then
+if [ "$from_source" = yes ] && [ ! -f "$source_dir/CMakeLists.txt" ]; then
   step "fetching ExecuTorch's source"
-  .venv/bin/python -m model_profiling.compat.source_build --fetch-only ${source_args[@]+"${source_args[@]}"}
+  version=$(.venv/bin/python -c 'from importlib.metadata import version; print(version("executorch"))')
+  git clone --depth 1 --branch "${source_ref:-v$version}" --recurse-submodules --shallow-submodules \
+    "$source_url" "$source_dir"
 fi
 
 step "checking the result"

@@ -24,7 +24,6 @@ from model_profiling.compat.source_build import (
     cache_variables,
     choose_presets,
     commands,
-    fetch_source,
 )
 from model_profiling.config.reading import RECORD, checked_config
 from model_profiling.core.errors import InputError, RunError, SetupError
@@ -83,7 +82,7 @@ def origin(tmp_path: Path) -> Path:
 @pytest.fixture
 def checkout(origin: Path, tmp_path: Path) -> Path:
     dest = tmp_path / "executorch"
-    fetch_source(f"file://{origin}", "v0.0.1", dest)
+    git(tmp_path, "clone", "--quiet", "--recurse-submodules", f"file://{origin}", str(dest))
     return dest
 
 
@@ -120,44 +119,6 @@ class TestPresets:
             choose_presets([elsewhere])
         with refused(InputError, "nonsense", fix="mac-arm64"):
             choose_presets(["nonsense"])
-
-
-class TestFetch:
-    def test_a_checkout_is_shallow_and_has_its_submodules(self, origin: Path, tmp_path: Path) -> None:
-        (origin / "more.txt").write_text("more")
-        git(origin, "add", "more.txt")
-        git(origin, "commit", "--quiet", "--message", "second")
-        dest = tmp_path / "executorch"
-        commit = fetch_source(f"file://{origin}", "main", dest)
-        assert commit == git(origin, "rev-parse", "HEAD") == git(dest, "rev-parse", "HEAD")
-        assert git(dest, "rev-list", "--count", "HEAD") == "1"
-        assert fetch_source(f"file://{origin}", commit, tmp_path / "by_commit") == commit
-        assert (dest / SUBMODULE / "CMakeLists.txt").is_file()
-
-    def test_an_interrupted_fetch_goes_on(self, origin: Path, tmp_path: Path) -> None:
-        dest, submodule = tmp_path / "executorch", origin.parent / "XNNPACK"
-        submodule.rename(submodule.with_name("away"))
-        with pytest.raises(SetupError, match="git submodule failed"):
-            fetch_source(f"file://{origin}", "v0.0.1", dest)
-        submodule.with_name("away").rename(submodule)
-        fetch_source(f"file://{origin}", "v0.0.1", dest)
-        assert (dest / SUBMODULE / "CMakeLists.txt").is_file()
-
-    def test_changes_of_one_s_own_are_not_switched_away(self, origin: Path, checkout: Path) -> None:
-        (checkout / "version.txt").write_text("mine")
-        with pytest.raises(InputError, match="has uncommitted changes"):
-            fetch_source(f"file://{origin}", "main", checkout)
-        git(checkout, "checkout", "--quiet", "version.txt")
-        assert fetch_source(f"file://{origin}", "main", checkout) == git(origin, "rev-parse", "main")
-
-    def test_what_cannot_be_fetched_is_one_line(self, origin: Path, tmp_path: Path) -> None:
-        with pytest.raises(SetupError, match=r"git fetch failed: .*v9.9.9") as caught:
-            fetch_source(f"file://{origin}", "v9.9.9", tmp_path / "executorch")
-        assert "\n" not in str(caught.value)
-        (tmp_path / "full").mkdir()
-        (tmp_path / "full" / "file").touch()
-        with pytest.raises(InputError, match="is not a git checkout"):
-            fetch_source(f"file://{origin}", "main", tmp_path / "full")
 
 
 @pytest.mark.usefixtures("as_on_arm")
@@ -284,13 +245,12 @@ class TestScript:
         assert script("--executorch", checkout).returncode == 0 and built.read_text() == "built from source"
 
     @pytest.mark.usefixtures("as_on_arm")
-    def test_from_nothing_to_two_runners(self, origin, tmp_path, capsys) -> None:
-        checkout = tmp_path / "executorch"
-        words = ["--from-source", str(checkout), "--url", f"file://{origin}", "--ref", "v0.0.1"]
-        assert source_build.main([*words, "--dry-run"]) == 0 and not checkout.exists()
-        says(capsys.readouterr().out, "v0.0.1", f"file://{origin}", checkout)
-        assert source_build.main([*words, "--fetch-only"]) == 0 and not (checkout / "cmake-out").exists()
+    def test_two_runners_of_a_checkout(self, checkout, tmp_path, capsys) -> None:
+        gone = ["--from-source", str(tmp_path / "gone" / "executorch")]
+        assert source_build.main(gone) == 2
+        says(capsys.readouterr().err, "no source of ExecuTorch", "git clone")
+        words = ["--from-source", str(checkout)]
         assert source_build.main([*words, "--dry-run"]) == 0
         says(capsys.readouterr().out, "cmake -S", f"{HERE}-sme2-off", "-DXNNPACK_ENABLE_ARM_SME2=OFF")
-        assert source_build.main([*words, "--jobs", "2"]) == 0
+        assert source_build.main(words) == 0
         assert capsys.readouterr().out.count("/executor_runner: built") == 2

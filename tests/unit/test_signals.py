@@ -39,12 +39,12 @@ def test_the_end_is_that_of_ctrl_c(number, monkeypatch, capsys, tmp_path):
     monkeypatch.setattr(build_ahead, "build_runner", work)
     monkeypatch.setattr(quick_test, "find_or_export", work)
     monkeypatch.setattr(validate_setup, "examine", work)
-    monkeypatch.setattr(source_build, "fetch_source", work)
-    fetch = ["--from-source", str(tmp_path / "executorch"), "--fetch-only"]
+    monkeypatch.setattr(source_build, "choose_presets", work)
+    build = ["--from-source", str(tmp_path / "executorch")]
     mains: dict[str, Callable[[], int]] = {
         "tools": lambda: run_tool(work, argparse.Namespace()),
         "runner": build_ahead.main,
-        "source builds": lambda: source_build.main(fetch),
+        "source builds": lambda: source_build.main(build),
         "quick test": lambda: quick_test.run_quick_test(""),
         "validate_setup": lambda: validate_setup.validate_setup(""),
     }
