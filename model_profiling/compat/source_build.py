@@ -202,7 +202,7 @@ def build_runner(checkout: Path, preset: str, configure: Sequence[str], build: S
         check_switches(program.parent, preset)
         _step(f"building {preset}", build, log)
         _check_program(program, preset)
-        ask = ["git", "-C", checkout, "rev-parse", "HEAD"]
+        ask = ["git", "-C", str(checkout), "rev-parse", "HEAD"]
         commit = run(ask, timeout=60).stdout.strip() if (checkout / ".git").exists() else None
         _record(program, preset, sme2="-sme2-off" not in preset, commit=commit)
     return program
