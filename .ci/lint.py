@@ -195,6 +195,32 @@ def _matches_newline(nodes: Nodes, flags: int) -> bool:
     return False
 
 
+READERS = (
+    "analysis/kernel_names.py", "analysis/matching.py", "analysis/xnntrace.py", "compat/earlier_config.py",
+    "core/records.py", "export/templates.py", "mcp_server/server.py", "program/", "runner/apt.py",
+    "runner/fetching.py", "store/", "targets/", "workflow/elsewhere.py", "workflow/skills.py",
+)  # fmt: skip
+"""Where text is read that others wrote: names of kernels, logs, messages of libraries and tools."""
+_SEARCHES = {"startswith", "endswith", "split", "partition", "rpartition", "removeprefix", "removesuffix"}
+
+
+def sentences(root: Path, names: Iterable[str]) -> Iterator[str]:
+    """Facts decide, sentences only tell: outside readers no code looks for words in a text of its own."""
+    for name in names:
+        room = name.removeprefix("model_profiling/")
+        if room == name or not name.endswith(".py") or room.startswith(READERS):
+            continue
+        for node in ast.walk(ast.parse((root / name).read_text(encoding="utf-8"))):
+            sought: list[ast.expr] = []
+            if isinstance(node, ast.Compare) and isinstance(node.ops[0], ast.In | ast.NotIn):
+                sought = [node.left]
+            elif isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.args:
+                sought = node.args[:1] if node.func.attr in _SEARCHES else []
+            parts = [part for each in sought for part in ast.walk(each) if isinstance(part, ast.Constant)]
+            if any(isinstance(part.value, str) and part.value != " " and " " in part.value for part in parts):
+                yield f"{name}:{node.lineno}: looks for words in a text; let a fact decide"
+
+
 def licences(root: Path, _names: Iterable[str]) -> Iterator[str]:
     """Every package that pyproject.toml asks for has a row in docs/reference/licences.md."""
     project = tomllib.loads((root / "pyproject.toml").read_text(encoding="utf-8"))["project"]
@@ -206,7 +232,7 @@ def licences(root: Path, _names: Iterable[str]) -> Iterator[str]:
 
 
 RULES: tuple[Callable[[Path, Iterable[str]], Iterator[str]], ...]
-RULES = private_names, large_files, shadows, asserts, circles, slow_patterns, licences
+RULES = private_names, large_files, shadows, asserts, circles, slow_patterns, sentences, licences
 
 
 def house_rules(root: Path) -> list[str]:

@@ -35,15 +35,15 @@ def operators(page: Page) -> None:
     page.evaluate("document.querySelector('[data-kind=operators]').scrollIntoView()")
 
 
-def modules_and_timeline(page: Page) -> None:
-    page.evaluate("document.querySelector('[data-kind=modules]').scrollIntoView()")
+def timeline(page: Page) -> None:
+    page.evaluate("document.querySelector('[data-kind=timeline]').scrollIntoView()")
 
 
 PICTURES = (
     ("report.png", MEASURED, 1200, 800, "light", first_screen),
     ("report_sme2.png", MADE, 1200, 760, "light", first_screen),
     ("report_operators.png", MADE, 1280, 860, "light", operators),
-    ("report_dark.png", MADE, 1200, 760, "dark", modules_and_timeline),
+    ("report_dark.png", MADE, 1200, 760, "dark", timeline),
     ("report_narrow.png", MADE, 400, 860, "light", first_screen),
 )
 

@@ -16,6 +16,7 @@ from model_profiling.analysis import matching
 from model_profiling.analysis.evidence import PlaceEvidence, SeriesEvidence
 from model_profiling.analysis.series import SeriesAnalysis
 from model_profiling.config.series import Series
+from model_profiling.core.formatting import as_code
 from model_profiling.program.matrix_work import MatrixWork, matrix_work, unseen_delegates
 from model_profiling.runs import Run, Times
 from model_profiling.runs.evidence import MatrixOperator, OperatorProof
@@ -45,7 +46,7 @@ class NotTested:
     @property
     def how(self) -> str:
         """What to do next, a command marked as code."""
-        return f"`{self.next}`" if self.next.startswith("sme2prof ") else self.next
+        return as_code(self.next)
 
 
 def not_tested(run: Run, evidence: Sequence[PlaceEvidence]) -> tuple[NotTested, ...]:
@@ -151,6 +152,9 @@ class Sme2Row:
 NO_MATRICES = "no: not a matrix operator"
 IN_EMULATION = "in emulation"
 """The answer about an operator that SME kernels ran in an emulated run."""
+_ON_SME = ", on SME"
+RAN = frozenset(f"{how}{isa}" for how in ("yes", IN_EMULATION) for isa in ("", _ON_SME))
+"""Every answer about an operator that SME kernels ran."""
 
 
 class MissingReason(NamedTuple):
@@ -191,7 +195,7 @@ class Coverage:
     @property
     def yes(self) -> str:
         """The answer about an operator that SME kernels ran."""
-        return f"{IN_EMULATION if self.emulated else 'yes'}{'' if self.isa == 'SME2' else ', on SME'}"
+        return f"{IN_EMULATION if self.emulated else 'yes'}{'' if self.isa == 'SME2' else _ON_SME}"
 
     @property
     def proven(self) -> tuple[MatrixOperator, ...]:

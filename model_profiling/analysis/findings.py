@@ -36,6 +36,8 @@ class Concern:
     """Name for people, if not the operator's name."""
     line: str = ""
     """Source line to show it under, if not its operator's own."""
+    between: bool = False
+    """Whether `where` names what it is between, because lowering added it."""
 
     @property
     def operator(self) -> Operator:
@@ -52,6 +54,10 @@ class Group:
     @property
     def operators(self) -> tuple[Operator, ...]:
         return tuple(operator for concern in self.concerns for operator in concern.operators)
+
+    @property
+    def is_between(self) -> bool:
+        return self.concerns[0].between
 
     @property
     def note(self) -> str:

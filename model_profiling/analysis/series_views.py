@@ -123,51 +123,12 @@ def _alike(series: SeriesAnalysis) -> Iterator[tuple[RunGroup, Sequence[int]]]:
         yield first, range(len(first.runs))
 
 
-# The model's modules as a tree with their operators, for the flame graph.
+# The modules around an operator.
 
 BACKEND, UNKNOWN = "added by the backend", "place not known"
 _WITHOUT_MODULE = {"lowering": LOWERING, "backend": BACKEND, "model": THE_MODEL, "unknown": UNKNOWN}
 _DEEPEST = 40
 """Deepest nesting shown. No real model is deeper; a damaged record may be."""
-
-
-@dataclass(frozen=True, slots=True)
-class Module:
-    """A module, or a group of operators outside any module (its name says which)."""
-
-    path: str
-    """`features.0`; empty for the whole model."""
-    name: str
-    operators: tuple[tuple[Operator, ...], ...]
-    """For each side, the operators inside it at any depth."""
-    children: tuple[Module, ...]
-    """In the order they first run."""
-
-    def every(self) -> Iterator[Module]:
-        """The module and all below it, parents first."""
-        yield self
-        for child in self.children:
-            yield from child.every()
-
-
-def module_tree(*sides: Sequence[Operator]) -> Module:
-    """The modules of one series, or of two side by side."""
-    members: dict[tuple[str, ...], list[list[Operator]]] = {(): [[] for _ in sides]}
-    for side, operators in enumerate(sides):
-        for operator in operators:
-            parts = module_parts(operator)
-            for depth in range(len(parts) + 1):
-                members.setdefault(parts[:depth], [[] for _ in sides])[side].append(operator)
-    below: dict[tuple[str, ...], list[tuple[str, ...]]] = {}
-    for parts in members:
-        if parts:
-            below.setdefault(parts[:-1], []).append(parts)
-
-    def module(parts: tuple[str, ...]) -> Module:
-        name, operators = parts[-1] if parts else "", tuple(map(tuple, members[parts]))
-        return Module(".".join(parts), name, operators, tuple(map(module, below.get(parts, ()))))
-
-    return module(())
 
 
 def module_parts(operator: Operator) -> tuple[str, ...]:

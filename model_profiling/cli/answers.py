@@ -10,17 +10,15 @@ from model_profiling.config import names
 from model_profiling.config.remarks import WarningLine, Weight
 from model_profiling.core import files
 from model_profiling.report.document import make_list
-from model_profiling.report.terms import with_terms
 from model_profiling.report.text import render_terminal
 from model_profiling.report.verdict import RunAnswers
 
 
 def print_answers(run_answers: RunAnswers, *, quiet: bool = False) -> None:
-    """Print the notes and what terms mean (unless `quiet`), then the three answers."""
-    answers, *terms = with_terms([run_answers.block])
-    if not quiet and (before := [*make_list(run_answers.notes), *terms]):
-        frame.say(render_terminal(before) + "\n")
-    frame.say(render_terminal([answers]))
+    """Print the notes (unless `quiet`), then the three answers."""
+    if run_answers.notes and not quiet:
+        frame.say(render_terminal(make_list(run_answers.notes)) + "\n")
+    frame.say(render_terminal([run_answers.block]))
 
 
 def pages(report: Path) -> list[Path]:

@@ -172,8 +172,8 @@ def print_result(result: ExportResult) -> None:
         references["PyTorch in float32"] = accuracy.precision
     for reference, parity in references.items():
         if parity is not None:
-            verdict, _, more = parity.text.partition("; ")
             frame.say(
-                f"  outputs    {verdict} against {reference}: {parity.max_rel:.2g} of their range"
-                f" (accepted {parity.tolerance:g}){f'; {more}' if more else ''}"
+                f"  outputs    {parity.verdict or ''} against {reference}:"
+                f" {parity.max_rel:.2g} of their range"
+                f" (accepted {parity.tolerance:g}){f'; {parity.remarks}' if parity.remarks else ''}"
             )

@@ -14,7 +14,7 @@ from model_profiling.core.errors import InputError
 from model_profiling.core.number_formats import FORMATS, FORMATS_HELP, parse_format
 from model_profiling.core.records import record_json
 from model_profiling.export.records import BACKENDS
-from model_profiling.report.dtypes_document import dtypes_table
+from model_profiling.report.dtypes import dtypes_table
 from model_profiling.report.run_report import ladder_table
 from model_profiling.report.text import render_terminal
 from model_profiling.runner.machine import parse_target, target_kinds
@@ -261,7 +261,7 @@ def _print_dtypes(several: DtypesOutcome, *, ladder: bool, quiet: bool, as_json:
             print_earlier(outcome.main)
             frame.say(f"{dtype}: {pages(outcome.main.report)[0]}")
         frame.say(f"\n{render_terminal([dtypes_table(dtypes)])}\n")
-    frame.say(f"{dtypes.verdict}\nSide by side: {pages(several.page)[0]}")
+    frame.say("\n".join((*dtypes.sentences, f"Side by side: {pages(several.page)[0]}")))
     return 2 if dtypes.failed else code
 
 

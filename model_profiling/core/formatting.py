@@ -30,6 +30,11 @@ def span_of(values: Sequence[float], form: str) -> str:
     return span(f"{min(values):{form}}", f"{max(values):{form}}")
 
 
+def as_code(what_next: str) -> str:
+    """A command of the kit in backquotes; other words as they are."""
+    return f"`{what_next}`" if what_next.split()[:1] == ["sme2prof"] else what_next
+
+
 def plural(count: int, word: str) -> str:
     """`1 round`, `2 rounds`, `6 launches`."""
     return f"{count} {word if count == 1 else several(word)}"

@@ -79,8 +79,12 @@ class Deviation:
             worst = max(spread, key=lambda output: output.rms_of_rms or 0.0)
             rms = f", {worst.rms_of_rms:.2g} RMS"
             accepted += f", {worst.tolerance.rms:g} RMS" if worst.tolerance.rms else ""
-        more = self.text.partition("; ")[2]
-        return f"{self.max_rel:.2g} of their range{rms} ({accepted}){f'; {more}' if more else ''}"
+        remarks = f"; {self.remarks}" if self.remarks else ""
+        return f"{self.max_rel:.2g} of their range{rms} ({accepted}){remarks}"
+
+    @property
+    def remarks(self) -> str:
+        return "" if self.verdict is None else Parity(self.outputs, self.verdict).remarks
 
     @property
     def text(self) -> str:

@@ -7,12 +7,10 @@ from dataclasses import asdict
 from pathlib import Path
 
 from model_profiling.analysis.kernels import operator_kernels
-from model_profiling.analysis.operators import Operator
 from model_profiling.analysis.pairing import Pairing
 from model_profiling.analysis.run import RunAnalysis, pair_answer
 from model_profiling.analysis.sampling import InsideOperator, InsideSeries
 from model_profiling.analysis.series import FRAMEWORK, UNATTRIBUTED, SeriesAnalysis
-from model_profiling.analysis.series_views import module_tree
 from model_profiling.config.remarks import warning_lines
 from model_profiling.config.series import Pair
 from model_profiling.core.records import record_json
@@ -31,44 +29,6 @@ def operator_facts(series: SeriesAnalysis, data: ReportData) -> list[dict[str, o
     """Return every operator in execution order; without times if they mean nothing."""
     rows = operator_rows(series, data.sme2_of(series))
     return [json_facts(row, timed=series.times.are_shown) for row in rows]
-
-
-def series_modules(series: SeriesAnalysis) -> list[dict[str, object]]:
-    """Return every module with all operators inside it, at any depth; the first is the whole model."""
-    found: list[dict[str, object]] = []
-    for module in module_tree(series.operators).every():
-        (inside,) = module.operators
-        spent = series.spent_by(inside)
-        found.append(
-            {
-                "module": module.path,
-                "operators": len(inside),
-                "flops": _known(inside, "flops"),
-                "bytes_moved": _known(inside, "bytes_moved"),
-                **({"ms": spent.ms, "share": spent.share} if series.times.are_shown else {}),
-            }
-        )
-    return found
-
-
-def pair_modules(pairing: Pairing) -> list[dict[str, object]]:
-    """Return every module of both sides; the ratio is of the times shown and has no interval."""
-    found: list[dict[str, object]] = []
-    for module in module_tree(pairing.baseline.operators, pairing.candidate.operators).every():
-        before, after = (sum(each.typical_ms for each in side) for side in module.operators)
-        found.append(
-            {
-                "module": module.path,
-                "baseline_ms": before,
-                "candidate_ms": after,
-                "ratio": before / after if before and after and not pairing.not_comparable else None,
-            }
-        )
-    return found
-
-
-def _known(operators: Sequence[Operator], what: str) -> int:
-    return sum(getattr(operator.source, what) or 0 for operator in operators)
 
 
 def inside_facts(found: InsideSeries) -> dict[str, object]:
@@ -188,7 +148,6 @@ def _series(series: SeriesAnalysis, data: ReportData) -> dict[str, object]:
         "ms": {name: found.ms for name, found in spent.items()},
         "share": {name: found.share for name, found in spent.items()},
         "operators": operator_facts(series, data),
-        "modules": series_modules(series),
     }
 
 
@@ -212,10 +171,8 @@ def _pair(pair: Pair, analysis: RunAnalysis) -> dict[str, object]:
 
 def pairing_facts(pairing: Pairing) -> dict[str, object]:
     """Return categories and operators of two series side by side; without times if they mean nothing."""
-    timed = pairing.baseline.times.are_shown and pairing.candidate.times.are_shown
     return {
         "matched_by": pairing.matched_by,
-        **({"modules": pair_modules(pairing)} if timed else {}),
         "categories": [
             row_json(CATEGORY_CHANGE_FACTS, Change(part, pairing, pairing.label))
             for part in pairing.categories

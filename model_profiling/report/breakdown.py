@@ -116,9 +116,11 @@ def pair_table(pairing: Pairing, sides: tuple[str, str]) -> Table:
         )
         for part in pairing.categories
     ]
-    ratio = pairing.traced_ratio
     ends = (*before.end_to_end.cells, *after.end_to_end.cells)
-    rows.append((_END_TO_END, *ends, *change_cells(ends[0], ends[2], ratio), MISSING))
+    # Judged by the same traced turns as the categories, if that is what the pair has.
+    traced = pairing.e2e if pairing.with_tracer and not pairing.not_comparable else None
+    ratio = traced.ratio if traced else pairing.traced_ratio
+    rows.append((_END_TO_END, *ends, *change_cells(ends[0], ends[2], ratio, traced), verdict_of(traced)))
     headers = (
         "category",
         f"{sides[0]} ms",
@@ -262,8 +264,7 @@ def views_of(data: ReportData) -> list[View]:
     pairings = [(pair, pairing, True) for pair, pairing in timed]
     if not data.times.are_shown:
         pairings = [(pair, pair.pairing, False) for pair in data.pairs if pair.pairing is not None]
-    written = data.whole or data
-    pair_places = {id(pair): place for place, pair in enumerate(written.pairs)}
+    pair_places = {id(pair): place for place, pair in enumerate(data.pairs)}
     sides = [pairing.sides for _, pairing, _ in pairings]
     views = [
         View(
@@ -278,7 +279,7 @@ def views_of(data: ReportData) -> list[View]:
     seen = {series.series for view in views for series in view.series}
     alone = [
         View(series.label, (series,), None, series.times.are_shown, f"series/{place}")
-        for place, series in enumerate(written.analysis.series if written.analysis else ())
-        if series.series not in seen and data.analysis.of(series.series)
+        for place, series in enumerate(data.analysis.series)
+        if series.series not in seen
     ]
     return views + sorted(alone, key=lambda view: view.series[0].sme2 is False)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping, Sequence
 from typing import Protocol
 
+from model_profiling.analysis.coverage import RAN
 from model_profiling.analysis.operators import Operator
 from model_profiling.analysis.pairing import OperatorPair, Pairing
 from model_profiling.config.series import Series
@@ -132,7 +133,7 @@ def sme2_cell(
     if not operators:
         side, known, operators = pairing.baseline, baseline, pair.baseline
     found = [known[side.place(operator)] for operator in operators]
-    return next((text for text in found if text.startswith(("no:", "not "))), found[0])
+    return next((text for text in found if text not in RAN), found[0])
 
 
 def module_cell(operator: Operator) -> str | Code:

@@ -1,7 +1,7 @@
 """Several runs on one page: number formats, platforms, devices, models, commits.
 
-The page shows each run's latency, then where its time goes, and says which runs took turns. It does not judge
-differences between runs; `sme2prof compare` does.
+The page shows each run's latency, where its time goes, and what it says. It does not judge differences
+between runs; `sme2prof compare` does.
 """
 
 from __future__ import annotations
@@ -16,16 +16,14 @@ from model_profiling.config import names
 from model_profiling.config.series import Series
 from model_profiling.core.formatting import MISSING, listing, plural
 from model_profiling.report import document as doc
-from model_profiling.report.breakdown import break_down, largest_parts, shift_text
-from model_profiling.report.cells import median_cell, series_columns, sme2_switch, speedup_text, spread_cell
+from model_profiling.report.breakdown import break_down
+from model_profiling.report.cells import median_cell, series_columns, sme2_switch, spread_cell
 from model_profiling.report.charts import named as drawn_name
 from model_profiling.report.charts.categories import several_runs
-from model_profiling.report.data import ExperimentReport, ReportData
-from model_profiling.report.headline import headline_pair, headline_series, outputs_differ
-from model_profiling.report.terms import with_terms
+from model_profiling.report.data import ExperimentReport, ReportData, headline_pair, headline_series
 from model_profiling.report.verdict import answers
 from model_profiling.runs import Times
-from model_profiling.runs.comparability import Origin, Timed, timed, way_of, why_not_comparable
+from model_profiling.runs.comparability import Origin, why_not_comparable
 from model_profiling.runs.times import marked
 
 # Names for several runs, and what they have in common.
@@ -127,24 +125,6 @@ def against_the_first(runs: Sequence[NamedRun]) -> tuple[NamedRun, dict[str, lis
     return first, found
 
 
-def in_turns(runs: Sequence[NamedRun]) -> list[list[str]]:
-    """Return the names of runs that took turns in the same launches, by group."""
-    groups: list[list[NamedRun]] = []
-    for run in runs:
-        group = next((found for found in groups if _took_turns(found[0], run)), None)
-        groups.append([run]) if group is None else group.append(run)
-    return [[run.name for run in found] for found in groups if len(found) > 1]
-
-
-def _took_turns(*sides: NamedRun) -> bool:
-    a, b = (
-        timed(run.data.run.journal, series) if run.data.run.journal and series else Timed()
-        for run in sides
-        for series in (_spoken(run),)
-    )
-    return way_of(a, b, same_run=False) == "lockstep"
-
-
 def _why_not(first: NamedRun, other: NamedRun) -> str:
     sides = _origin(first), _origin(other)
     if sides[0] is None or sides[1] is None:
@@ -173,59 +153,24 @@ def combined_title(runs: Sequence[ReportData]) -> str:
 
 def combined_document(runs: Sequence[ReportData], title: str) -> list[doc.Block]:
     named = name_runs(runs)
-    blocks = [
+    return [
         doc.Heading(title, 1),
-        *_opening(named),
         doc.Heading("Latency"),
         *_latency(named),
-        *_speedups(named),
         *_where_time_goes(named),
         doc.Heading("What each run says"),
         *(block for run in named for block in _run_answers(run)),
         doc.Heading("The runs"),
         *_differences(named),
     ]
-    return list(with_terms(blocks))
-
-
-def _opening(runs: _Runs) -> Iterator[doc.Block]:
-    shifts = [_shift(run) for run in runs]
-    yield from doc.make_list(text for text in shifts if text)
-    if len(runs) > 1:
-        told = (doc.Code("sme2prof compare"), " says which of two runs is faster, and how sure that is.")
-        yield doc.Paragraph((f"{_how_made(runs)} ", *told))
-
-
-def _how_made(runs: _Runs) -> str:
-    """Say which runs took turns, so that their latencies were measured under the same conditions."""
-    groups = in_turns(runs)
-    if len(groups) == 1 and len(groups[0]) == len(runs):
-        return "These runs took turns on one machine."
-    turns = "".join(f"{listing(group)} took turns on one machine. " for group in groups)
-    return f"{turns}{'All other' if groups else 'These'} runs were made at different times or places."
-
-
-def _shift(run: NamedRun) -> str:
-    """Describe what SME2, or whatever the first comparison is about, changed in one run."""
-    pair = headline_pair(run.data)
-    if pair is None:
-        return ""
-    said = f"{_label(run)}: {pair.label} {speedup_text(pair.speedup)}, {pair.speedup.verdict.value}."
-    if outputs_differ(run.data, pair):
-        return f"{said} But the outputs differ by more than rounding: do not trust this speed."
-    return (
-        f"{said} {shift_text(*largest_parts(pair.side_by_side), pair.side_by_side.sides)}"
-        if pair.side_by_side
-        else said
-    )
 
 
 def _latency(runs: _Runs) -> Iterator[doc.Block]:
     named = series_columns({series for run in runs for series in run.data.run.series})
     rows = [row for run in runs for row in _latency_rows(run, named)]
     headers = [column.header for column in named]
-    headers = ["run", "device", *headers, "SME2", "median ms without tracer", "5% to 95%", "measured"]
-    numbers = [place for place, header in enumerate(headers) if header == "threads" or " ms " in header]
+    headers = ["run", "device", *headers, "SME2", "median ms", "5% to 95%", "measured"]
+    numbers = [place for place, header in enumerate(headers) if header in ("threads", "median ms")]
     yield doc.make_table(headers, rows, numbers)
     yield from doc.make_list(
         f"{run.name}: {what_times_are(run.data)}."
@@ -264,22 +209,6 @@ def _switch(found: ExperimentReport, data: ReportData) -> str:
     return sme2_switch(found.sme2, absent=data.has_sme2 is False)
 
 
-def _speedups(runs: _Runs) -> list[doc.Block]:
-    rows = [
-        (
-            run.name,
-            pair.label,
-            speedup_text(pair.speedup) if pair.speedup.ratio is not None else MISSING,
-            pair.speedup.verdict.value,
-            "" if pair.comparable else pair.speedup.reason,
-        )
-        for run in runs
-        for pair in run.data.pairs
-    ]
-    headers = ("run", "comparison", "speedup", "verdict", "why not")
-    return [doc.Heading("Speedups"), doc.make_table(headers, rows)] if rows else []
-
-
 def _pictured_series(run: NamedRun) -> list[tuple[str, SeriesAnalysis]]:
     """Return the series to chart: both sides of the headline comparison, or else one series."""
     pair = headline_pair(run.data)
@@ -301,7 +230,7 @@ def _where_time_goes(runs: _Runs) -> Iterator[doc.Block]:
         return
     yield doc.Heading("Where the time goes")
     bars = {drawn_name(f"{_label(run)}{f', {side}' if side else ''}"): found for run, side, found in shown}
-    yield several_runs(bars, f"{names.ANALYSIS} of each run")
+    yield several_runs(bars, names.ANALYSIS)
     parts = list(dict.fromkeys(part for _, _, found in shown for part in found.parts))
     rows = [
         (

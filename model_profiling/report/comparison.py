@@ -69,6 +69,8 @@ class SeriesComparison:
     """Whether the two sides took turns, ran side by side, or were measured at different times."""
     tokens: int | None = None
     """Tokens in one inference of a language model, if both sides have the same number."""
+    turns_ms: tuple[float, float] | None = None
+    """What was compared: typical turns of both sides; None if times with the tracer were."""
     case: str = ""
     """Names the row if it is a case of a language model: a prompt, or a position of the answer."""
 
@@ -96,11 +98,14 @@ class SeriesComparison:
         return Series(self.case) if self.case else self.after
 
     @property
+    def compared_ms(self) -> tuple[float | None, float | None]:
+        """The times that the speedup is of."""
+        return self.turns_ms or (self.end_to_end.baseline_median, self.end_to_end.candidate_median)
+
+    @property
     def tokens_per_s(self) -> tuple[float | None, float | None]:
-        found = self.end_to_end
-        return tokens_per_s(self.tokens, found.baseline_median), tokens_per_s(
-            self.tokens, found.candidate_median
-        )
+        a, b = self.compared_ms
+        return tokens_per_s(self.tokens, a), tokens_per_s(self.tokens, b)
 
     @property
     def comparable(self) -> bool:
@@ -412,6 +417,7 @@ def comparison_facts(comparison: ComparisonFacts) -> dict[str, object]:
                 "slowdown": found.slowdown,
                 "end_to_end": found.end_to_end.as_dict(),
                 "case": found.case or None,
+                "compared_ms": dict(zip("ab", found.compared_ms, strict=True)),
                 "tokens_per_s": dict(zip("ab", found.tokens_per_s, strict=True)),
                 **(pairing_facts(found.pairing) if found.pairing else {"categories": [], "operators": []}),
             }

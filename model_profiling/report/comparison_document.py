@@ -9,11 +9,12 @@ from dataclasses import dataclass
 from typing import Literal
 from xml.etree import ElementTree
 
-from model_profiling.analysis.structure import Aspect, Differences
+from model_profiling.analysis.structure import Aspect
 from model_profiling.config import names
 from model_profiling.config.remarks import Diagnostic, warning_lines
 from model_profiling.core.formatting import (
     MISSING,
+    change,
     milliseconds,
     percent,
     plural,
@@ -23,7 +24,6 @@ from model_profiling.core.formatting import (
 )
 from model_profiling.report import document as doc
 from model_profiling.report.breakdown import break_down, pair_table
-from model_profiling.report.cells import median_change
 from model_profiling.report.charts.categories import several_runs
 from model_profiling.report.comparison import (
     NOT_MEASURED,
@@ -35,14 +35,12 @@ from model_profiling.report.comparison import (
     warnings,
 )
 from model_profiling.report.html import render_fragment
-from model_profiling.report.latency_section import ratio_note
 from model_profiling.report.operator_sections import changes_table
-from model_profiling.report.terms import with_terms
 from model_profiling.runs.times import marked
 from model_profiling.statistics.speedup import Speedup, Verdict
 
 _SHOWN = 20
-"""How many changes a page shows; the others are folded."""
+"""How many changes apart from time a page shows."""
 _OPERATORS_SHOWN = 10
 
 
@@ -55,9 +53,7 @@ def comparison_document(comparison: ComparisonFacts) -> list[doc.Block]:
     if not _only_apart_from_time(comparison):
         blocks.append(end_to_end_table(comparison))
     notes = dict.fromkeys(
-        ratio_note(found.end_to_end, side_by_side=found.way != "apart")
-        for found in comparison.series
-        if found.end_to_end.ratio is not None
+        _how_compared(found) for found in comparison.series if found.end_to_end.ratio is not None
     )
     blocks += [doc.Paragraph(note) for note in notes]
     reasons = _not_compared(comparison)
@@ -68,6 +64,15 @@ def comparison_document(comparison: ComparisonFacts) -> list[doc.Block]:
             whose = f"{found.name}: c" if len(comparison.series) > 1 else "C"
             blocks.append(doc.Folded(f"{whose}ategories and operators", details))
     return blocks
+
+
+def _how_compared(row: SeriesComparison) -> str:
+    if row.with_tracer:
+        return "Times are medians of traced inferences."
+    if row.way == "lockstep":
+        return "Times are those of paired turns, which speedups come from: the fastest eighth of each turn."
+    when = "side by side" if row.way == "rounds" else "at different times (3% is added to each side)"
+    return f"Times are the fastest eighth of each process; processes ran {when}."
 
 
 def differences_table(differing: Sequence[tuple[str, str, str]]) -> Iterator[doc.Block]:
@@ -88,8 +93,8 @@ def comparison_page(comparison: ComparisonFacts) -> tuple[str, list[doc.Block]]:
         if row.pairing and row.parts
         for side, series in ((a, row.pairing.baseline), (b, row.pairing.candidate))
     }
-    source = f"{names.ANALYSIS} of each run"
-    return title, list(with_terms([*blocks, several_runs(bars, source)] if bars else blocks))
+    source = names.ANALYSIS
+    return title, [*blocks, several_runs(bars, source)] if bars else blocks
 
 
 def _not_compared(comparison: ComparisonFacts) -> tuple[str, ...]:
@@ -128,10 +133,10 @@ def end_to_end_table(comparison: ComparisonFacts) -> doc.Table:
             "case" if any(row.case for row in comparison.series) else "experiment",
             lambda found: marked(found.name, is_arm),
         ),
-        doc.Number("A ms", lambda found: milliseconds(found.end_to_end.baseline_median)),
-        doc.Number("B ms", lambda found: milliseconds(found.end_to_end.candidate_median)),
+        doc.Number("A ms", lambda found: milliseconds(found.compared_ms[0])),
+        doc.Number("B ms", lambda found: milliseconds(found.compared_ms[1])),
         *(rates if any(row.tokens for row in comparison.series) else ()),
-        doc.Number("change", lambda found: median_change(found.end_to_end)),
+        doc.Number("change", lambda found: change(found.end_to_end.ratio)),
         doc.Number("speedup of B", lambda found: _speedup(found.end_to_end)),
         doc.Column("verdict", verdict),
         doc.Column("measured", lambda found: found.end_to_end.measured or MISSING),
@@ -173,86 +178,6 @@ def _speedup(found: Speedup) -> str:
     return f"{found.ratio:.3f}x ({found.low:.3f} to {found.high:.3f})"
 
 
-def comparison_junit(comparison: ComparisonFacts) -> str:
-    return junit_xml("sme2prof compare", _cases(comparison))
-
-
-def _group(comparison: ComparisonFacts) -> str:
-    return f"sme2prof.compare.{comparison.b.model or comparison.a.model or 'model'}"
-
-
-def _lost(comparison: ComparisonFacts, name: str) -> TestCase:
-    return TestCase(_group(comparison), name, "error" if comparison.is_gated else "skipped", NOT_MEASURED)
-
-
-def _cases(comparison: ComparisonFacts) -> list[TestCase]:
-    """Return one test case per experiment, listing the categories that became slower, and one per
-    experiment for each gate that is not about time."""
-    group = _group(comparison)
-    cases = [_case(comparison, found, group) for found in comparison.series]
-    lost = (_lost(comparison, str(series)) for series in comparison.only_a)
-    return [*cases, *lost, *structure_cases(comparison, group)]
-
-
-def _case(comparison: ComparisonFacts, compared: SeriesComparison, group: str) -> TestCase:
-    found = compared.end_to_end
-    slower = [
-        f"{part.name}: {milliseconds(part.baseline_ms)} ms to {milliseconds(part.candidate_ms)} ms, slower"
-        for part in compared.parts
-        if part.speedup is not None and part.speedup.verdict is Verdict.SLOWER
-    ]
-    if not compared.comparable:
-        outcome: Outcome = "error" if comparison.limit is not None else "skipped"
-        seen = "" if found.ratio is None else f"{_speedup(found)}, without a verdict"
-        return TestCase(group, compared.name, outcome, found.reason, seen)
-    details = "\n".join((found.reason, *slower))
-    if compared in comparison.regressions:
-        limit = percent(comparison.limit)
-        message = f"{percent(compared.slowdown)} slower, more than the {limit} allowed"
-        return TestCase(group, compared.name, "failed", message, details)
-    return TestCase(group, compared.name, "passed", found.verdict.value, details)
-
-
-# Changes apart from time.
-
-
-def structure_blocks(comparison: ComparisonFacts) -> Iterator[doc.Block]:
-    """Yield every gated change by experiment, and why some could not be checked."""
-    left = _SHOWN
-    more: list[doc.Block] = []
-    for found in comparison.differences:
-        changes = [change for aspect in comparison.gated for change in found.of(aspect)]
-        rows = [
-            (change.what, doc.Code(change.subject), change.before, change.after, change.where)
-            for change in changes
-        ]
-        if shown := rows[:left]:
-            yield from _changes(found, shown)
-        if rest := rows[left:]:
-            more += _changes(found, rest)
-        left = max(0, left - len(rows))
-    if more:
-        every = sum(len(found.of(aspect)) for aspect, found in comparison.changed)
-        yield doc.Paragraph(f"{_SHOWN} of {every} differences are shown; --json lists all.")
-        yield doc.Folded("more differences", tuple(more))
-    if comparison.gated:
-        yield from doc.make_list(_unknown_lines(comparison))
-
-
-def _changes(found: Differences, rows: Sequence[Sequence[doc.Text]]) -> Iterator[doc.Block]:
-    yield doc.Paragraph(f"{found.name}:")
-    yield doc.make_table(("what", "operator or kernel", "in A", "in B", "in the model"), rows)
-
-
-def _unknown_lines(comparison: ComparisonFacts) -> Iterator[str]:
-    for aspect in comparison.gated:
-        for found in comparison.differences:
-            if why := found.unknown(aspect):
-                yield f"{aspect} of {found.name}: {why}"
-    if "kernels" in comparison.gated:
-        yield from (f"{found.name}: {note}" for found in comparison.differences for note in found.notes)
-
-
 # JUnit XML, which CI systems show as test results: one test case per question.
 
 Outcome = Literal["passed", "failed", "skipped", "error"]
@@ -260,73 +185,116 @@ Outcome = Literal["passed", "failed", "skipped", "error"]
 
 # Characters that XML 1.0 forbids even when escaped; operator names come from files.
 _NOT_XML = re.compile("[^\t\n\r\u0020-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
-_TAGS = {"failed": "failure", "skipped": "skipped", "error": "error"}
+_TAGS = {"passed": "system-out", "failed": "failure", "skipped": "skipped", "error": "error"}
 
 
 @dataclass(frozen=True, slots=True)
-class TestCase:
+class Question:
     """One question and its outcome; `message` is one line, `details` may be longer."""
 
-    group: str
     name: str
     outcome: Outcome
     message: str = ""
     details: str = ""
-    kind: str = "regression"
-    """The type of a failure."""
-
-    # Stops pytest from collecting the class because of its name.
-    __test__ = False
+    aspect: Aspect | None = None
+    """What it asks about apart from time."""
 
 
-def junit_xml(suite: str, cases: Sequence[TestCase]) -> str:
-    told = Counter(case.outcome for case in cases)
-    counts = (len(cases), told["failed"], told["error"], told["skipped"])
+def comparison_junit(comparison: ComparisonFacts) -> str:
+    group = f"sme2prof.compare.{comparison.b.model or comparison.a.model or 'model'}"
+    return junit_xml(group, [*_timed_cases(comparison), *_structure_cases(comparison)])
+
+
+def junit_xml(group: str, cases: Sequence[Question]) -> str:
+    count = Counter(case.outcome for case in cases)
+    counts = (len(cases), count["failed"], count["error"], count["skipped"])
     numbers = dict(zip(("tests", "failures", "errors", "skipped"), map(str, counts), strict=True))
-    root = ElementTree.Element("testsuites", {"name": _text(suite), **numbers, "time": "0"})
-    body = ElementTree.SubElement(root, "testsuite", {"name": _text(suite), **numbers, "time": "0"})
+    suite = {"name": "sme2prof compare", **numbers, "time": "0"}
+    root = ElementTree.Element("testsuites", suite)
+    body = ElementTree.SubElement(root, "testsuite", suite)
     for case in cases:
-        element = ElementTree.SubElement(
-            body, "testcase", {"classname": _text(case.group), "name": _text(case.name), "time": "0"}
-        )
-        _write_outcome(element, case)
+        of = f"{group}.{case.aspect}" if case.aspect else group
+        named = {"classname": _text(of), "name": _text(case.name), "time": "0"}
+        answer = ElementTree.SubElement(ElementTree.SubElement(body, "testcase", named), _TAGS[case.outcome])
+        answer.text = _text(case.details) or None
+        if case.outcome == "passed":
+            answer.text = _text("\n".join(filter(None, (case.message, case.details))))
+            continue
+        answer.set("message", _text(case.message))
+        if case.outcome != "skipped":
+            failed = "change" if case.aspect else "regression"
+            answer.set("type", failed if case.outcome == "failed" else "not comparable")
     ElementTree.indent(root)
     return f'<?xml version="1.0" encoding="UTF-8"?>\n{ElementTree.tostring(root, encoding="unicode")}\n'
-
-
-def _write_outcome(element: ElementTree.Element, case: TestCase) -> None:
-    if case.outcome == "passed":
-        if case.message or case.details:
-            said = ElementTree.SubElement(element, "system-out")
-            said.text = _text("\n".join(part for part in (case.message, case.details) if part))
-        return
-    attributes = {"message": _text(case.message)}
-    if case.outcome != "skipped":
-        attributes["type"] = _text(case.kind) if case.outcome == "failed" else "not comparable"
-    answer = ElementTree.SubElement(element, _TAGS[case.outcome], attributes)
-    answer.text = _text(case.details) or None
 
 
 def _text(text: str) -> str:
     return _NOT_XML.sub("?", printable(text))
 
 
-def structure_cases(comparison: ComparisonFacts, group: str) -> Iterator[TestCase]:
+def _timed_cases(comparison: ComparisonFacts) -> Iterator[Question]:
+    """Yield a case for each experiment, with the categories that became slower."""
+    for row in comparison.series:
+        found = row.end_to_end
+        if not row.comparable:
+            seen = "" if found.ratio is None else f"{_speedup(found)}, without a verdict"
+            unasked: Outcome = "error" if comparison.limit is not None else "skipped"
+            yield Question(row.name, unasked, found.reason, seen)
+            continue
+        slower = (
+            f"{part.name}: {milliseconds(part.baseline_ms)} to {milliseconds(part.candidate_ms)} ms, slower"
+            for part in row.parts
+            if part.speedup is not None and part.speedup.verdict is Verdict.SLOWER
+        )
+        outcome: Outcome = "passed"
+        message = found.verdict.value
+        if row in comparison.regressions:
+            limit = percent(comparison.limit)
+            message, outcome = f"{percent(row.slowdown)} slower, more than the {limit} allowed", "failed"
+        yield Question(row.name, outcome, message, "\n".join((found.reason, *slower)))
+    for series in comparison.only_a:
+        yield Question(str(series), "error" if comparison.is_gated else "skipped", NOT_MEASURED)
+
+
+def _structure_cases(comparison: ComparisonFacts) -> Iterator[Question]:
     for aspect in comparison.gated:
         for found in comparison.differences:
             if aspect == "structure" and found.only_kernels:
                 continue
-            yield _structure_case(aspect, found, f"{group}.{aspect}")
+            if changes := found.of(aspect):
+                message = f"{aspect} changed: {plural(len(changes), 'difference')}"
+                yield Question(found.name, "failed", message, "\n".join(map(str, changes)), aspect)
+            elif why := found.unknown(aspect):
+                yield Question(found.name, "error", why, aspect=aspect)
+            else:
+                notes = "\n".join(found.notes)
+                yield Question(found.name, "passed", f"{aspect} did not change", notes, aspect)
 
 
-def _structure_case(aspect: Aspect, found: Differences, group: str) -> TestCase:
-    changes = found.of(aspect)
-    if changes:
-        message = f"{aspect} changed: {plural(len(changes), 'difference')}"
-        return TestCase(group, found.name, "failed", message, "\n".join(map(str, changes)), kind="change")
-    if why := found.unknown(aspect):
-        return TestCase(group, found.name, "error", why)
-    return TestCase(group, found.name, "passed", f"{aspect} did not change", "\n".join(found.notes))
+# Changes apart from time.
+
+
+def structure_blocks(comparison: ComparisonFacts) -> Iterator[doc.Block]:
+    """Yield the gated changes, and why some could not be checked."""
+    rows: list[tuple[doc.Text, ...]] = [
+        (found.name, change.what, doc.Code(change.subject), change.before, change.after, change.where)
+        for aspect, found in comparison.changed
+        for change in found.of(aspect)
+    ]
+    if rows:
+        headers = ("experiment", "what", "operator or kernel", "in A", "in B", "in the model")
+        yield doc.make_table(headers, rows[:_SHOWN])
+    if len(rows) > _SHOWN:
+        yield doc.Paragraph(f"{_SHOWN} of {len(rows)} differences are shown; --json lists all.")
+    unknown = [
+        f"{aspect} of {found.name}: {why}"
+        for aspect in comparison.gated
+        for found in comparison.differences
+        if (why := found.unknown(aspect))
+    ]
+    if "kernels" in comparison.gated:
+        unknown += [f"{found.name}: {note}" for found in comparison.differences for note in found.notes]
+    yield from doc.make_list(unknown)
 
 
 @dataclass(frozen=True, slots=True, repr=False)

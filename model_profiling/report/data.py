@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import shlex
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from model_profiling.analysis.coverage import NotTested, not_tested, sme2_by_operator
 from model_profiling.analysis.evidence import PlaceEvidence, gather_evidence
@@ -21,16 +20,13 @@ from model_profiling.config import names
 from model_profiling.config.remarks import Diagnostic, WarningLine, warning_lines
 from model_profiling.config.series import Pair
 from model_profiling.core.errors import FormatError
-from model_profiling.core.formatting import capitalized, listing, plural, ranges, span_of
+from model_profiling.core.formatting import capitalized, listing, plural, ranges
 from model_profiling.facts.runs import MeasuredSeries
 from model_profiling.runs import Manifest, Run, Times
-from model_profiling.runs.manifest import Between, Machine
+from model_profiling.runs.manifest import Machine
+from model_profiling.runs.metrics import PairParity
 from model_profiling.statistics.latency import LatencySummary
 from model_profiling.statistics.speedup import Speedup, Verdict
-
-if TYPE_CHECKING:
-    from model_profiling.runner.machine import Cluster, DeviceState, MachineFacts
-
 
 # The machine that a run was measured on, before and after.
 
@@ -46,82 +42,33 @@ def machine_rows(machine: Machine) -> Iterator[tuple[str, str]]:
     yield "CPU features", " ".join(before.features) or "none that the kit switches"
     yield "System", before.os
     yield "Memory", f"{before.memory_bytes / 2**30:.1f} GiB" if before.memory_bytes else ""
-    yield from _clusters(before, after)
+    yield "Clock governor", before.governor or "not available"
+    for cluster in before.clusters if len(before.clusters) > 1 else ():
+        fastest = f"up to {cluster.highest_khz / 1e6:.2f} GHz" if cluster.highest_khz else ""
+        said = (f"CPUs {ranges(cluster.cpus)}", cluster.cpu, fastest, cluster.governor)
+        yield f"Cluster {cluster.name}", ", ".join(filter(None, said))
     yield "Load average", _change(before.load_average, after.load_average if after else None)
     if before.on_battery is not None:
         yield "Power", "battery" if before.on_battery else "mains"
     yield "Temperature", _change(before.temperature_c, after.temperature_c if after else None, " C")
-    if before.device is not None:
-        yield from _phone(before.device, after.device if after else None)
-        yield "Between rounds", "; ".join(_between(machine.between)) or "not read"
+    if phone := before.device:
+        yield "Phone", ", ".join(filter(None, (phone.model, phone.soc))) or "not available"
+        settings = (f"{name} {value}" for name, value in phone.settings.items() if value is not None)
+        yield "Power settings", ", ".join(settings) or "none set"
+        worst = [each.thermal_status for each in machine.between if each.thermal_status is not None]
+        worst += [phone.thermal_status] if phone.thermal_status is not None else []
+        if after and after.device and after.device.boot_id != phone.boot_id:
+            yield "Restarted", "yes, while it was measured"
+        yield "Thermal status", _throttling(max(worst, default=None))
     for name, version in sorted(before.versions.items()):
         if name not in ("executorch", "compiler"):  # the manifest has them from the runner itself
             yield name, version
 
 
-def _clusters(before: MachineFacts, after: MachineFacts | None) -> Iterator[tuple[str, str]]:
-    """Yield the governor or, if there are several kinds of CPU, a row for each kind. A frequency limit that
-    the system lowered in between shows throttling."""
-    if len(before.clusters) < 2:
-        yield "Clock governor", before.governor or "not available"
-        return
-    later = {cluster.cpus: cluster for cluster in after.clusters} if after else {}
-    for cluster in before.clusters:
-        cpus = f"CPU{'s' if len(cluster.cpus) > 1 else ''} {ranges(cluster.cpus)}"
-        said = [cpus, cluster.cpu, _frequencies(cluster, later.get(cluster.cpus)), cluster.governor]
-        yield f"Cluster {cluster.name}", ", ".join(text for text in said if text)
-
-
-def _frequencies(before: Cluster, after: Cluster | None) -> str | None:
-    highest = before.highest_khz
-    if highest is None:
-        return None
-    allowed = [each.allowed_khz for each in (before, after) if each and each.allowed_khz]
-    if allowed and min(allowed) < highest:
-        least = min(allowed) / 1e6
-        return f"up to {highest / 1e6:.2f} GHz, of which the system granted {least:.2f} GHz"
-    return f"up to {highest / 1e6:.2f} GHz"
-
-
-def _phone(before: DeviceState, after: DeviceState | None) -> Iterator[tuple[str, str]]:
-    yield "Phone", before.model or "not available"
-    yield "SoC", before.soc or "not available"
-    charge = [state.battery.percent for state in (before, after) if state and state.battery]
-    if before.battery:
-        status = f" ({before.battery.status})" if before.battery.status else ""
-        yield "Battery", _change(charge[0], charge[1] if len(charge) > 1 else None, " %") + status
-    if before.thermal_status is not None:
-        later = before.thermal_status if after is None else after.thermal_status
-        yield "Thermal status", f"{_throttling(before.thermal_status)} before, {_throttling(later)} after"
-    told = (f"{name} {value}" for name, value in before.settings.items() if value is not None)
-    yield "Power settings", ", ".join(told) or "none set"
-    if after is not None and after.boot_id != before.boot_id:
-        yield "Restarted", "yes, while it was measured"
-
-
-def _between(seen: Sequence[Between]) -> Iterator[str]:
-    """Yield the range of each value that changed while a phone was measured."""
-    if temperatures := [each.temperature_c for each in seen if each.temperature_c is not None]:
-        yield f"{span_of(temperatures, '.0f')} C"
-    if charges := [
-        each.battery.percent for each in seen if each.battery and each.battery.percent is not None
-    ]:
-        yield f"battery {span_of(charges, '.0f')} %"
-    if throttled := [each.thermal_status for each in seen if each.thermal_status is not None]:
-        yield f"thermal status {_throttling(max(throttled))} at worst"
-    for name in dict.fromkeys(cluster.name for each in seen for cluster in each.clusters):
-        clocks = [
-            cluster.now_khz / 1e6
-            for each in seen
-            for cluster in each.clusters
-            if cluster.name == name and cluster.now_khz
-        ]
-        if clocks:
-            yield f"clock of {name} {span_of(clocks, '.2f')} GHz"
-
-
 def _throttling(status: int | None) -> str:
-    return _THERMAL[status] if status is not None and status < len(_THERMAL) else "not available"
+    return (
+        f"{_THERMAL[status]} at worst" if status is not None and status < len(_THERMAL) else "not available"
+    )
 
 
 def _change(before: float | None, after: float | None, unit: str = "") -> str:
@@ -198,8 +145,6 @@ class ReportData:
     evidence: tuple[PlaceEvidence, ...]
     inside: tuple[InsideSeries, ...] = ()
     """Sampling results, for each series that was sampled."""
-    whole: ReportData | None = field(default=None, repr=False)
-    """The full data, if this is only the part that fits on a page; statements about the run come from it."""
 
     def __repr__(self) -> str:
         return f"<ReportData {self.run.in_short}: {plural(len(self.experiments), 'experiment')}>"
@@ -250,8 +195,6 @@ class ReportData:
     @cached_property
     def headline(self) -> ExperimentReport | None:
         """The experiment to report if there is no pair: SME2 on if possible, fewest threads."""
-        if self.whole:
-            return self.whole.headline
         known = [found for found in self.experiments if found.summary or found.dumps]
         return min(
             known,
@@ -261,7 +204,7 @@ class ReportData:
 
     @cached_property
     def not_tested(self) -> tuple[NotTested, ...]:
-        return self.whole.not_tested if self.whole else not_tested(self.run, self.evidence)
+        return not_tested(self.run, self.evidence)
 
     @cached_property
     def merged(self) -> tuple[str, ...]:
@@ -276,7 +219,7 @@ class ReportData:
     @cached_property
     def outlook(self) -> Outlook:
         """What runs on SME2, and what SME2 could gain."""
-        return self.whole.outlook if self.whole else outlook_of(self.run, self.analysis, self.evidence)
+        return outlook_of(self.run, self.analysis, self.evidence)
 
     def sme2_of(self, series: SeriesAnalysis) -> Mapping[int, str]:
         """For each operator, by its place in `series`: yes, no and why, or not tested."""
@@ -285,7 +228,7 @@ class ReportData:
     @cached_property
     def remarks(self) -> tuple[Diagnostic, ...]:
         """What a reader should know before trusting the answer."""
-        return self.whole.remarks if self.whole else tuple(_remarks(self))
+        return tuple(_remarks(self))
 
     @cached_property
     def warnings(self) -> tuple[WarningLine, ...]:
@@ -346,7 +289,7 @@ def _remarks(data: ReportData) -> Iterator[Diagnostic]:
     manifest, metrics = data.run.manifest, data.run.metrics
     for parity in metrics.parity if metrics else ():
         if parity.verdict == "mismatch":
-            why = parity.text.removeprefix("mismatch").strip(",; ") or "see the report"
+            why = (parity.parity.remarks if parity.parity else "") or parity.reason or "see the report"
             seen = f"{parity.label}: outputs differ beyond rounding ({why})"
             yield Diagnostic(None, PARITY, seen, "find out why before you trust the speed")
     for experiment in data.experiments:
@@ -370,8 +313,7 @@ def _unfinished(manifest: Manifest) -> Diagnostic:
     seen, advice = f"the run is {manifest.unfinished}, not finished", "run it again to continue"
     if stopped := manifest.why_unfinished:
         seen = f"{seen}: {stopped.problem}"
-        fix = stopped.fix or advice
-        advice = fix if "run it again" in fix else f"{fix}, then {advice}"
+        advice = stopped.fix or advice
     return Diagnostic(None, "unfinished", seen, advice)
 
 
@@ -417,3 +359,46 @@ def _facts(manifest: Manifest) -> Iterator[tuple[str, str]]:
     yield "Kit", manifest.kit_version
     yield "Measured", manifest.started
     yield "Seed of the order", str(manifest.schedule.seed)
+
+
+# What a report speaks of: which pair and series stand for the run, and whether outputs differ.
+
+
+def sme2_pair(data: ReportData) -> PairReport | None:
+    return next((pair for pair in sme2_pairs(data) if pair.comparable), None)
+
+
+def headline_pair(data: ReportData) -> PairReport | None:
+    """Return the headline comparison: the SME2 one, or else the first."""
+    if not data.timed:
+        return None
+    return sme2_pair(data) or next((pair for pair in data.pairs if pair.comparable), None)
+
+
+def sme2_pairs(data: ReportData) -> list[PairReport]:
+    """Return the pairs that differ only in SME2, the headline first."""
+    run = data.run
+    pairs = [pair for pair in data.pairs if run.switches_sme2(pair.pair)]
+    return sorted(pairs, key=lambda pair: (not pair.comparable, run.spoken_order(pair.pair.candidate)))
+
+
+def headline_series(data: ReportData) -> SeriesAnalysis | None:
+    """Return the one series to show: the headline experiment's, or else preferably one with SME2 on."""
+    if data.headline is not None and data.headline.dumps is not None:
+        return data.headline.dumps
+    analysed = [experiment for experiment in data.experiments if experiment.dumps is not None]
+    first = min(analysed, key=lambda experiment: experiment.sme2 is False, default=None)
+    return first.dumps if first else None
+
+
+def mismatched(data: ReportData) -> Iterator[tuple[str, PairParity]]:
+    for place in data.evidence:
+        for found in place.parity:
+            if found.parity is not None and not found.parity.agrees:
+                yield place.source, found
+
+
+def outputs_differ(data: ReportData, pair: PairReport) -> bool:
+    """Whether outputs differ by more than rounding; a speedup then means nothing."""
+    sides = {pair.pair.baseline, pair.pair.candidate}
+    return any({found.baseline, found.candidate} == sides for _, found in mismatched(data))

@@ -114,7 +114,7 @@ class Chart:
 class Explorer:
     """Data to sort, filter and open in a browser; other pages show the blocks in `instead`."""
 
-    kind: Literal["operators", "modules", "timeline"]
+    kind: Literal["operators", "timeline"]
     title: str
     """Shown above it in a browser; empty if the section's heading is enough."""
     data: Mapping[str, object]

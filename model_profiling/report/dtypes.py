@@ -1,9 +1,10 @@
-"""One model in several number formats, side by side: the records behind `dtypes.json` and `dtypes.md`."""
+"""One model in several number formats, side by side: the records behind `dtypes.json`, which format to ship,
+and the page `dtypes.md` with its table in the terminal."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Literal
@@ -12,11 +13,11 @@ from model_profiling.analysis.coverage import LOW_SHARE
 from model_profiling.config import names
 from model_profiling.config.series import Series
 from model_profiling.core.errors import ProfilingError
-from model_profiling.core.formatting import listing, milliseconds, percent, plural, size
+from model_profiling.core.formatting import MISSING, listing, milliseconds, percent, plural, size
 from model_profiling.core.records import parse_record, read_json_object
 from model_profiling.export.records import EXAMPLE_INPUTS
-from model_profiling.program.graph_file import OutsideGroup
-from model_profiling.report.cells import speedup_text
+from model_profiling.report import document as doc
+from model_profiling.report.cells import number_cell
 from model_profiling.statistics.speedup import Speedup, Verdict
 
 Machine = Literal["sme2", "arm", "other", "emulated", "unknown"]
@@ -35,7 +36,6 @@ class Accuracy:
     lowering_limit: float
     calibration: str = ""
     """The data that int8 was calibrated on."""
-    against: str = "eager PyTorch in float32, on the example inputs, as a share of the output range"
     real_inputs: int = 0
     """How many calibration inputs `error` was computed on; 0 for the example inputs."""
     top1: str = ""
@@ -68,15 +68,8 @@ class Projected:
     factors: str
     kind: Literal["projection"] = "projection"
 
-
-@dataclass(frozen=True, slots=True)
-class MissesSme2:
-    """A reason why matrix operators ran on no SME or SME2 kernel."""
-
-    reason: str
-    operators: int
-    arithmetic_share: float
-    """Of all matrix arithmetic; operators of unknown cost count as 0."""
+    def __str__(self) -> str:
+        return _range(self.low_ms, self.high_ms)
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,17 +82,14 @@ class OnSme2:
     operators_total: int | None = None
     arithmetic_share: float | None = None
     """Of all matrix arithmetic of the program."""
-    missing: tuple[MissesSme2, ...] = ()
-    """Those with the most arithmetic first."""
 
 
 def read_on_sme2(run_dir: Path) -> OnSme2 | None:
-    """What a run's analysis says, without the reasons; None if not tested or the file cannot be read."""
+    """What a run's analysis says; None if not tested or the file cannot be read."""
     path = run_dir / names.ANALYSIS
     try:
-        told = read_json_object(path, "").get("sme2_coverage")
-        told = {**told, "missing": []} if isinstance(told, dict) else None
-        found = parse_record(OnSme2, told, str(path), "")
+        coverage = read_json_object(path, "").get("sme2_coverage")
+        found = parse_record(OnSme2, coverage, str(path), "")
     except ProfilingError:
         return None
     return found if found.evidence == "executed" else None
@@ -129,15 +119,11 @@ class DtypeSide:
     work: Work | None = None
     delegates: int | None = None
     operators_inside: int | None = None
-    outside: tuple[OutsideGroup, ...] = ()
+    operators_outside: int | None = None
     outside_time_share: float | None = None
     accuracy: Accuracy | None = None
     problem: str = ""
     fix: str = ""
-
-    @property
-    def operators_outside(self) -> int:
-        return sum(group.count for group in self.outside)
 
 
 @dataclass(frozen=True, slots=True)
@@ -157,11 +143,16 @@ class Dtypes:
     machine: Machine = "unknown"
     sides: tuple[DtypeSide, ...]
     pairs: tuple[DtypePair, ...] = ()
+    """The fastest, and each of the others."""
     left_out: Mapping[str, str] = field(default_factory=dict)
     """Formats that do not suit the model, with the reason."""
     ship: str | None = None
-    """The format to ship; None if the evidence does not decide."""
-    verdict: str = ""
+    """The format to ship on this CPU; None if the evidence does not decide."""
+    on_this_cpu: str = ""
+    with_sme2: str = ""
+    """Empty if this CPU has SME2: then the first answer is it."""
+    notes: tuple[str, ...] = ()
+    """What to know before trusting the answers."""
 
     @property
     def worked(self) -> tuple[DtypeSide, ...]:
@@ -172,130 +163,117 @@ class Dtypes:
         return tuple(side for side in self.sides if side.problem)
 
     @property
-    def judged_by_time(self) -> bool:
-        """Whether the latencies are from an Arm CPU: only those may decide."""
-        return self.machine in ("sme2", "arm")
+    def answers(self) -> tuple[tuple[str, str], ...]:
+        named = (("On this CPU", self.on_this_cpu), ("With SME2", self.with_sme2))
+        return tuple((where, answer) for where, answer in named if answer)
 
-    def pair(self, dtype: str, against: str) -> DtypePair | None:
-        return next((each for each in self.pairs if (each.dtype, each.against) == (dtype, against)), None)
+    @property
+    def sentences(self) -> tuple[str, ...]:
+        return (*(f"{where}: {answer}" for where, answer in self.answers), *self.notes)
+
+    def pair(self, dtype: str, against: str) -> Speedup | None:
+        found = (each.speedup for each in self.pairs if (each.dtype, each.against) == (dtype, against))
+        return next(found, None)
 
 
-# Which number format to ship, and why.
-# Latencies from an Arm CPU decide; a difference within noise does not count. Without them nothing is
-# recommended. A format whose outputs are too far off is not shipped.
+# Which number format to ship. Latencies from an Arm CPU decide; a difference within noise does not count.
+# A format whose outputs are too far off is not shipped.
 
 
-def decide(found: Dtypes) -> tuple[str | None, str]:
+@dataclass(frozen=True, slots=True)
+class Decision:
+    """The fields of `Dtypes` that follow from the others."""
+
+    ship: str | None
+    on_this_cpu: str
+    with_sme2: str
+    notes: tuple[str, ...]
+
+
+def decide(found: Dtypes) -> Decision:
     fit = [side for side in found.worked if side.accuracy is None or side.accuracy.ok]
-    why_not = [*_excluded(found)]
+    notes = [*_excluded(found), *(f"{dtype} was left out: {why}." for dtype, why in found.left_out.items())]
     if not fit:
-        return None, " ".join(("Ship none of them yet:", "; ".join(why_not) + "."))
+        return Decision(None, "none of them yet.", "", tuple(notes))
     timed = [side for side in fit if side.latency is not None]
-    excluded = [f"{each}." for each in (*why_not, *_left_out(found))]
-    if not (found.judged_by_time and timed):
-        facts = (f"{side.dtype}: {_work_facts(side, found)}." for side in fit)
-        return None, " ".join(("No recommendation: no Arm latency.", *facts, *excluded))
-    chosen, sentences = _by_latency(found, timed)
-    return chosen.dtype, " ".join([*sentences, *_reach(chosen, fit), *excluded, *_caution(chosen)])
+    if found.machine not in ("sme2", "arm") or not timed:
+        return Decision(None, "no recommendation: no Arm latency.", _by_coverage(fit), tuple(notes))
+    chosen, answer, doubts = _by_latency(found, timed)
+    with_sme2 = _by_projection(timed) if found.machine == "arm" else ""
+    return Decision(
+        chosen.dtype, answer, with_sme2, (*doubts, *_reach(chosen, fit), *notes, *_caution(chosen))
+    )
 
 
-def _by_latency(found: Dtypes, timed: Sequence[DtypeSide]) -> tuple[DtypeSide, list[str]]:
+def _by_latency(found: Dtypes, timed: Sequence[DtypeSide]) -> tuple[DtypeSide, str, list[str]]:
+    """Return the format to ship, the answer, and what speaks against it."""
     fastest = min(timed, key=lambda side: _latency(side).median_ms)
-    judged: dict[str, Verdict] = {}
-    for side in timed:
-        if side is not fastest:
-            pair = found.pair(fastest.dtype, side.dtype)
-            judged[side.dtype] = pair.speedup.verdict if pair else Verdict.NOT_COMPARABLE
+    others = {side.dtype: found.pair(fastest.dtype, side.dtype) for side in timed if side is not fastest}
+    judged = {dtype: each.verdict if each else Verdict.NOT_COMPARABLE for dtype, each in others.items()}
     alike = [side for side in timed if judged.get(side.dtype, Verdict.NO_CHANGE) is Verdict.NO_CHANGE]
     # The lowest median may be chance: a format that is significantly faster goes before it.
     ahead = [side for side in timed if judged.get(side.dtype) is Verdict.SLOWER]
     # If times do not separate them, the output error decides.
     chosen = min(ahead or alike, key=lambda side: side.accuracy.error if side.accuracy else math.inf)
-    kind = "with SME2" if found.machine == "sme2" else "which has no SME2, so this is a baseline"
-    where = f"{milliseconds(_latency(chosen).median_ms)} ms on {found.cpu or 'this CPU'}, {kind}"
     kept = f" with {listing(chosen.keep)} in fp32" if chosen.keep else ""
-    parts = [f"Ship {chosen.dtype}{kept}: {where}"]
     slower = [dtype for dtype, verdict in judged.items() if verdict is Verdict.FASTER]
-    if slower and (pair := found.pair(fastest.dtype, slower[0])):
-        also = f", and faster than {listing(slower[1:])}" if slower[1:] else ""
-        ratio = f"{speedup_text(pair.speedup)} as fast as {slower[0]}{also}"
-        parts.append(f"{'' if chosen is fastest else f'{fastest.dtype} is '}{ratio}")
+    against = "fp32" if "fp32" in slower else next(iter(slower), "")
+    gain = f", {_ratio(others[against])} as fast as {against}" if against and chosen is fastest else ""
+    sme2 = "with SME2" if found.machine == "sme2" else "no SME2"
+    took = f"{milliseconds(_latency(chosen).median_ms)} ms on {found.cpu or 'this CPU'}, {sme2}"
+    doubts = []
     if ahead:
-        parts.append(f"{fastest.dtype} has the lower median, but {chosen.dtype} is faster beyond noise")
+        doubts.append(f"{fastest.dtype} has the lower median, but {chosen.dtype} is faster beyond noise.")
     elif len(alike) > 1:
-        others = listing(side.dtype for side in alike if side is not chosen)
-        nearer = "nearer" if len(alike) == 2 else "nearest"
-        nearness = f"{chosen.dtype} is {nearer} to PyTorch in float32"
-        parts.append(f"{others} may be as fast (a longer --budget may tell), and {nearness}")
+        rest = listing(side.dtype for side in alike if side is not chosen)
+        doubts.append(
+            f"{rest} may be as fast (a longer --budget may tell); {chosen.dtype} is nearer to PyTorch."
+        )
     for dtype, verdict in judged.items():
         if verdict is Verdict.NOT_COMPARABLE:
-            pair = found.pair(fastest.dtype, dtype)
-            reason = pair.speedup.reason if pair else "they were not compared"
-            parts.append(f"{fastest.dtype} could not be compared with {dtype}: {reason}")
-    return chosen, [f"{'; '.join(parts)}.", *(_projection(timed, chosen) if found.machine == "arm" else ())]
+            speedup = others[dtype]
+            why = speedup.reason if speedup else "they were not compared"
+            doubts.append(f"{fastest.dtype} could not be compared with {dtype}: {why}.")
+    return chosen, f"{chosen.dtype}{kept}{gain} ({took}).", doubts
 
 
-def _projection(timed: Sequence[DtypeSide], chosen: DtypeSide) -> Iterator[str]:
-    """Say how a CPU with SME2 might change the choice; overlapping ranges decide nothing."""
-    known = {side.dtype: side.projected for side in timed if side.projected is not None}
-    own = known.pop(chosen.dtype, None)
-    if own is None:
-        yield f"What SME2 would bring to {chosen.dtype} is not known."
-        return
-    said = f"With SME2, {chosen.dtype} would take {_range(own)}: a projection, not a measurement"
-    ahead = [dtype for dtype, other in known.items() if other.high_ms < own.low_ms]
-    behind = [dtype for dtype, other in known.items() if other.low_ms > own.high_ms]
-    rest = [dtype for dtype in known if dtype not in (*ahead, *behind)]
-    ranges = {dtype: f"{dtype} ({_range(other)})" for dtype, other in known.items()}
-    if ahead:
-        faster = listing(ranges[dtype] for dtype in ahead)
-        said += f"; {faster} would be faster: measure on a CPU with SME2 before you decide"
-    if rest:
-        said += f"; {listing(ranges[dtype] for dtype in rest)} may be as fast"
-    if behind:
-        said += f"; {listing(ranges[dtype] for dtype in behind)} would be slower"
-    yield f"{said}."
+def _by_projection(timed: Sequence[DtypeSide]) -> str:
+    """The format with the lowest projected time; overlapping ranges decide nothing."""
+    known = sorted(
+        ((side.dtype, side.projected) for side in timed if side.projected), key=lambda each: each[1].high_ms
+    )
+    if not known:
+        return "not known: nothing was projected."
+    (first, best), *others = known
+    ranges = listing(f"{dtype} {projected} ms" for dtype, projected in known)
+    near = [dtype for dtype, other in others if other.low_ms <= best.high_ms]
+    if near:
+        return f"{listing((first, *near))} may be equally fast: projected, not measured, {ranges}."
+    alone = ", the only one that is projected" if not others else ""
+    return f"probably {first}{alone}, because it is projected, not measured, to take least: {ranges}."
 
 
-def _work_facts(side: DtypeSide, found: Dtypes) -> str:
-    share, outside = _share(side), plural(side.operators_outside, "operator")
-    facts = [] if share is None else [f"{percent(share)} of the matrix arithmetic runs on SME2"]
-    facts.append(f"{outside} outside the delegates")
-    if side.size_bytes is not None:
-        facts.append(f"{size(side.size_bytes)}{_smaller(side, found)}")
-    return ", ".join(facts)
-
-
-def _smaller(side: DtypeSide, found: Dtypes) -> str:
-    whole = next((each.size_bytes for each in found.worked if each.dtype == "fp32"), None)
-    ratio = whole / side.size_bytes if whole and side.size_bytes else 1.0
-    return f" ({ratio:.1f}x smaller than fp32)" if ratio >= 1.05 else ""
+def _by_coverage(fit: Sequence[DtypeSide]) -> str:
+    shares = [(side.dtype, side.sme2.arithmetic_share) for side in fit if side.sme2]
+    shown = [f"{dtype} {percent(share)}" for dtype, share in shares if share is not None]
+    reach = f" Of the matrix arithmetic, SME2 kernels run: {listing(shown)}." if shown else ""
+    return f"not known: a projection needs Arm latencies.{reach}"
 
 
 def _reach(chosen: DtypeSide, fit: Sequence[DtypeSide]) -> Iterator[str]:
     """Say if next to nothing of the chosen format runs on SME2, and which format does."""
-    share = _share(chosen)
+    share = chosen.sme2.arithmetic_share if chosen.sme2 else None
     if share is None or share >= LOW_SHARE:
         return
-    better = [
-        f"{side.dtype} with {side.sme2.operators} of {side.sme2.operators_total} matrix operators"
-        for side in fit
-        if side.sme2 and (side.sme2.arithmetic_share or 0.0) >= LOW_SHARE
-    ]
-    little = (
-        "none of it reaches SME2" if not share else f"only {percent(share)} of its arithmetic reaches SME2"
+    better = [side.dtype for side in fit if side.sme2 and (side.sme2.arithmetic_share or 0.0) >= LOW_SHARE]
+    yield f"{percent(share)} of the matrix arithmetic of {chosen.dtype} reaches SME2" + (
+        f"; {listing(better)} does better." if better else "."
     )
-    yield f"But {little}" + (f"; {listing(better)} does." if better else ".")
-
-
-def _left_out(found: Dtypes) -> Iterator[str]:
-    for dtype, reason in found.left_out.items():
-        yield f"{dtype} was left out: {reason}"
 
 
 def _excluded(found: Dtypes) -> Iterator[str]:
     for side in found.failed:
-        yield f"{side.dtype} failed: {side.problem}"
+        yield f"{side.dtype} failed: {side.problem}; {side.fix}."
     for side in found.worked:
         accuracy = side.accuracy
         if accuracy is None or accuracy.ok:
@@ -306,20 +284,14 @@ def _excluded(found: Dtypes) -> Iterator[str]:
             off, limit, what = accuracy.error, accuracy.limit, "PyTorch in float32"
         fix = "; calibrate it on real inputs" if accuracy.calibration == EXAMPLE_INPUTS else ""
         far = accuracy.wrong or f"{what} by {off:.2g} of the output range (limit {limit:g})"
-        yield f"{side.dtype} is not accurate enough: it differs from {far}{fix}"
+        yield f"{side.dtype} is not accurate enough: it differs from {far}{fix}."
 
 
 def _caution(chosen: DtypeSide) -> Iterator[str]:
     accuracy = chosen.accuracy
-    if accuracy is None:
-        return
-    same = f" (same top-1: {accuracy.top1})" if accuracy.top1 else ""
-    said = f"Its outputs differ from PyTorch in float32 by {accuracy.error:.2g} of their range{same}"
-    if accuracy.real_inputs:
-        yield f"{said}, on {plural(accuracy.real_inputs, 'calibration input')}."
-        return
-    checks = "accuracy and int8 calibration" if accuracy.calibration == EXAMPLE_INPUTS else "accuracy"
-    yield f"{said}; {checks} used only the example inputs."
+    if accuracy is not None and not accuracy.real_inputs:
+        checks = "accuracy and int8 calibration" if accuracy.calibration == EXAMPLE_INPUTS else "accuracy"
+        yield f"{chosen.dtype}: {checks} used only the example inputs."
 
 
 def _latency(side: DtypeSide) -> Latency:
@@ -327,9 +299,105 @@ def _latency(side: DtypeSide) -> Latency:
     return side.latency
 
 
-def _share(side: DtypeSide) -> float | None:
-    return side.sme2.arithmetic_share if side.sme2 else None
+def _ratio(found: Speedup | None) -> str:
+    if found is None or found.ratio is None:
+        return found.verdict.value if found else MISSING
+    interval = "" if found.low is None or found.high is None else f" ({found.low:.2f} to {found.high:.2f})"
+    return f"{found.ratio:.2f}x{interval}"
 
 
-def _range(found: Projected) -> str:
-    return f"{milliseconds(found.low_ms)} to {milliseconds(found.high_ms)} ms"
+def _range(low: float, high: float) -> str:
+    return f"{milliseconds(low)} to {milliseconds(high)}"
+
+
+# The page and its table.
+
+
+def dtypes_document(found: Dtypes) -> list[doc.Block]:
+    return [
+        doc.Heading(f"Which number format for {found.model}?", 1),
+        doc.Answers(found.answers),
+        dtypes_table(found),
+        *doc.make_list(found.notes),
+        *doc.make_list(_meaning(found)),
+        doc.Heading("What was compared"),
+        doc.Paragraph("Each report says what stays outside the delegates, what misses SME2, and why."),
+        *(doc.Items((doc.Item(side.dtype, tuple(_made_of(side))),)) for side in found.worked if side.program),
+    ]
+
+
+def dtypes_table(found: Dtypes) -> doc.Block:
+    """Formats are columns, so that the table fits a terminal of usual width."""
+    headers = ("number format", *(side.dtype for side in found.sides))
+    rows = [
+        (name, *(MISSING if side.problem and not side.program else cell(side) for side in found.sides))
+        for name, cell in _rows(found)
+    ]
+    return doc.make_table(headers, rows, numbers=range(1, len(headers)))
+
+
+def _rows(found: Dtypes) -> Iterator[tuple[str, Callable[[DtypeSide], str]]]:
+    if any(side.latency for side in found.sides):
+        yield (
+            "latency, median ms",
+            lambda side: milliseconds(side.latency.median_ms) if side.latency else "not measured",
+        )
+        yield (
+            "latency, 5% to 95% ms",
+            lambda side: _range(side.latency.p5_ms, side.latency.p95_ms) if side.latency else MISSING,
+        )
+    if found.pairs:
+        fastest = found.pairs[0].dtype
+        yield f"{fastest} compared with it", lambda side: _ratio(found.pair(fastest, side.dtype))
+    if any(side.projected for side in found.sides):
+        yield (
+            "with SME2, projected ms",
+            lambda side: str(side.projected) if side.projected else MISSING,
+        )
+    yield (
+        "arithmetic, million operations",
+        lambda side: f"{side.work.flops / 1e6:,.1f}" if side.work else MISSING,
+    )
+    yield "data moved", lambda side: size(side.work.bytes_moved) if side.work else MISSING
+    yield "program size", lambda side: size(side.size_bytes)
+    yield (
+        "matrix operators on SME2",
+        lambda side: _tested(side, lambda on: f"{on.operators} of {on.operators_total}"),
+    )
+    yield "matrix arithmetic on SME2", lambda side: _tested(side, lambda on: percent(on.arithmetic_share))
+    yield "operators in delegates", lambda side: number_cell(side.operators_inside)
+    yield "delegates", lambda side: number_cell(side.delegates)
+    yield "operators outside", lambda side: number_cell(side.operators_outside)
+    if any(side.outside_time_share is not None for side in found.sides):
+        yield "time outside", lambda side: percent(side.outside_time_share)
+    yield "error against float32", lambda side: _error(side.accuracy) if side.accuracy else MISSING
+    if any(side.accuracy and side.accuracy.top1 for side in found.sides):
+        yield "same top-1 as float32", lambda side: (side.accuracy and side.accuracy.top1) or MISSING
+
+
+def _tested(side: DtypeSide, cell: Callable[[OnSme2], str]) -> str:
+    return cell(side.sme2) if side.sme2 and side.sme2.evidence != "not tested" else "not tested"
+
+
+def _error(found: Accuracy) -> str:
+    return f"{found.error:.2g}{'' if found.ok else ' (too large)'}"
+
+
+def _meaning(found: Dtypes) -> Iterator[str]:
+    if found.machine == "other":
+        yield f"Latencies were measured on {found.cpu}. It is not an Arm CPU: they say nothing about Arm."
+    elif not any(side.latency for side in found.sides):
+        yield "No latency was measured: nothing here says which format is faster."
+    real = max((side.accuracy.real_inputs for side in found.sides if side.accuracy), default=0)
+    inputs = plural(real, "calibration input") if real else "the example inputs"
+    yield f"The error is the largest difference from float32, as a share of the output range, on {inputs}."
+    for side in found.sides:
+        if side.keep:
+            yield f"{side.dtype}: {', '.join(side.keep)} in fp32."
+        if side.accuracy and side.accuracy.calibration:
+            yield f"{side.dtype}: ranges come from {side.accuracy.calibration}."
+
+
+def _made_of(side: DtypeSide) -> Iterator[doc.Text]:
+    yield "program ", doc.Code(side.program), f", SHA-256 {side.sha256[:16]}"
+    yield from (("run ", doc.Link(run, f"{run}/{names.REPORT_PAGE}")) for run in side.runs)

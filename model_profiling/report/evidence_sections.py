@@ -2,24 +2,26 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+import functools
+from collections.abc import Callable, Iterator, Sequence
 
 from model_profiling.analysis.coverage import on_sme_of
 from model_profiling.analysis.evidence import PlaceEvidence, SeriesEvidence
 from model_profiling.analysis.findings import Finding
 from model_profiling.analysis.kernel_names import Kernel
-from model_profiling.analysis.kernels import KernelUse, multiply_adds, work_in_short
+from model_profiling.analysis.kernels import KernelUse
 from model_profiling.analysis.operators import Operator
+from model_profiling.analysis.sampling import FEWEST, InsideOperator, InsideSeries, SampledPart
 from model_profiling.analysis.series import SeriesAnalysis
 from model_profiling.config import names
-from model_profiling.core.formatting import MISSING, capitalized, decimals_for, milliseconds, plural
+from model_profiling.core.formatting import MISSING, capitalized, decimals_for, milliseconds, percent, plural
 from model_profiling.report import document as doc
 from model_profiling.report.breakdown import TRACER_SAID, break_down
 from model_profiling.report.cells import series_columns, sme2_switch
 from model_profiling.report.charts.latency import ladder_chart
 from model_profiling.report.data import ReportData
 from model_profiling.report.headroom import what_sme2_could_bring
-from model_profiling.report.verdict import gain_text
+from model_profiling.report.notes import gain_text
 from model_profiling.runs.metrics import PairParity
 
 _KERNELS_SHOWN = 12
@@ -59,7 +61,7 @@ def _kernels(place: PlaceEvidence, data: ReportData) -> Iterator[doc.Block]:
         if found.note
     )
     if listed := tuple(_listing(place, data)):
-        yield doc.Folded("The kernels, and what they worked on", listed)
+        yield doc.Folded("The kernels", listed)
 
 
 def _on_sme(data: ReportData, place: PlaceEvidence, found: SeriesEvidence) -> str:
@@ -88,24 +90,9 @@ def _listing(place: PlaceEvidence, data: ReportData) -> Iterator[doc.Block]:
     yield doc.make_table(
         ("kernel", "instruction set", *(columns if len(columns) <= _COLUMNS else ("where",))), rows
     )
-    yield from _worked_on(kernels)
     if len(kernels) > _KERNELS_SHOWN:
         where = f"the files *{names.KERNELS_CSV}" if place is data.evidence[0] else names.EVIDENCE
         yield doc.Paragraph(f"{len(kernels) - _KERNELS_SHOWN} more in {where}.")
-
-
-def _worked_on(kernels: Mapping[Kernel, Mapping[str, KernelUse]]) -> Iterator[doc.Block]:
-    """List the sizes that were counted: tiles of the operators' matrices, as XNNPACK hands them out."""
-    rows: list[tuple[doc.Text, ...]] = []
-    for kernel, uses in list(kernels.items())[:_KERNELS_SHOWN]:
-        use = next((each for each in uses.values() if each.worked_on), None)
-        if use is not None and (short := work_in_short(use.worked_on)):
-            total = multiply_adds(use.worked_on)
-            rows.append(
-                (doc.Code(kernel.name), short, MISSING if total is None else f"{2 * total / 1e6:.3g}")
-            )
-    if rows:
-        yield doc.make_table(("kernel", "sizes (calls)", "million operations"), rows, numbers=(2,))
 
 
 def _use(use: KernelUse | None) -> str:
@@ -202,16 +189,14 @@ def _finding(finding: Finding, first: SeriesAnalysis) -> doc.Item:
 
 
 def _operator_lines(finding: Finding) -> Iterator[doc.Text]:
-    """Yield a finding's operators, longest first; those made by one line of the model share a line. What
-    the advice or an operator before it says is not repeated."""
+    """Yield a finding's operators, longest first; those made by one line of the model share a line."""
     spent = _spent_words(finding)
     groups = finding.groups
-    told = " ".join((finding.title, *finding.steps))
+    told = ""
     for group in groups[:_OPERATORS_SHOWN]:
         count = len(group.concerns)
-        where = group.where if group.where.startswith("between ") else f"({group.where})"
-        note = "; ".join(part for part in group.note.split("; ") if part not in told)
-        told = f"{told} {note}"
+        where = group.where if group.is_between else f"({group.where})"
+        note, told = "" if group.note == told else group.note, group.note
         yield (
             f"{count} x " if count > 1 else "",
             doc.Code(group.name),
@@ -234,3 +219,104 @@ def _spent_words(finding: Finding) -> Callable[[Sequence[Operator]], str]:
         return lambda _: ""
     shown = break_down(finding.found_in)
     return lambda operators: f": {shown.of(operators).cells[0]} ms"
+
+
+# Inside operators: which kernels take their time, from a sampled run.
+
+
+_SAMPLED_SHOWN = 15
+_NAMED_OF_OPERATOR = 3
+
+
+def inside_operators(data: ReportData) -> list[doc.Block]:
+    return [block for found in data.inside for block in _sampled_series(found, alone=len(data.inside) == 1)]
+
+
+def _sampled_series(found: InsideSeries, *, alone: bool) -> Iterator[doc.Block]:
+    if not alone:
+        yield doc.Heading(str(found.series), 3)
+    if found.problem:
+        yield doc.Paragraph(f"Nothing is known of what its threads did: {found.problem}.")
+        return
+    yield doc.Paragraph(_how_sampled(found))
+    if found.note:
+        yield doc.Paragraph(f"{capitalized(found.note)}.")
+    if found.operators:
+        yield from _operator_parts(found) if found.shown else _kernels_seen(found)
+    if sentence := _data_movement_text(found):
+        yield doc.Paragraph(sentence)
+    yield from doc.make_list(
+        f"The functions of {name} are not told apart: {why}." for name, why in found.files.items()
+    )
+
+
+def _how_sampled(found: InsideSeries) -> str:
+    lost = f" {found.lost} more were lost because memory ran out." if found.lost else ""
+    outside = percent(found.outside / found.samples) if found.samples else MISSING
+    return (
+        f"{plural(found.samples, 'sample')} of what {plural(found.threads, 'thread')} did, at most "
+        f"{found.hz} per second, from a separate run ({plural(found.executions, 'inference')}; no latency "
+        f"comes from it). {outside} of the samples are outside delegates' operators; "
+        f"{percent(found.unnamed_share)} of the work is in functions without a name.{lost}"
+    )
+
+
+def _operator_parts(found: InsideSeries) -> Iterator[doc.Block]:
+    parts = [part for part in SampledPart if any(part in each.parts for each in found.operators)]
+    ordered = sorted(found.operators, key=lambda each: -(each.operator.typical_ms if each.operator else 0.0))
+    columns: tuple[doc.Column[InsideOperator], ...] = (
+        doc.Column("operator", lambda each: each.name),
+        doc.Number("ms", lambda each: milliseconds(each.operator.typical_ms if each.operator else None)),
+        doc.Number("samples", lambda each: str(each.samples)),
+        *(doc.Number(part.value, functools.partial(_share, part)) for part in parts),
+        doc.Column(
+            "mostly in",
+            lambda each: (
+                doc.Code(each.kernels[0].name) if each.enough and each.kernels else "too few samples"
+            ),
+        ),
+    )
+    yield doc.table_of(ordered[:_SAMPLED_SHOWN], columns)
+    yield doc.Paragraph(
+        "A part's share is its share of the operator's samples, so parts add up to the operator; the 95% "
+        "interval in brackets takes samples as independent. Times are the operator's, divided by these "
+        f"shares. Below {FEWEST} samples nothing is divided."
+    )
+
+
+def _share(part: SampledPart, each: InsideOperator) -> str:
+    portion = each.parts.get(part)
+    if not each.enough:
+        return MISSING
+    if portion is None:
+        return "0%"
+    return f"{percent(portion.share)} ({100 * portion.low:.0f} to {100 * portion.high:.0f})"
+
+
+def _kernels_seen(found: InsideSeries) -> Iterator[doc.Block]:
+    """Show which kernels each operator was seen in; without shares, because the times mean nothing."""
+    yield doc.Paragraph(
+        "These samples prove which kernels ran in which operator. How often says nothing: the time they were "
+        "taken in is not the hardware's."
+    )
+    rows: list[tuple[doc.Text, ...]] = []
+    for each in found.operators[:_SAMPLED_SHOWN]:
+        worked = [kernel for kernel in each.kernels if kernel.part is not SampledPart.WAITING]
+        named = worked[:_NAMED_OF_OPERATOR]
+        names = doc.Code(", ".join(kernel.name for kernel in named)) if named else MISSING
+        which = ", ".join(dict.fromkeys(kernel.part.value for kernel in named)) or MISSING
+        rows.append((each.name, str(each.samples), names, which))
+    yield doc.make_table(("operator", "samples", "seen in", "which is"), rows, numbers=(1,))
+
+
+def _data_movement_text(found: InsideSeries) -> str:
+    moving = found.moving
+    if moving is None or not found.shown:
+        return ""
+    many = plural(moving.operators, "operator")
+    if moving.ms <= 0:
+        return f"No packing and no indirection by name was seen inside the {many} that multiply matrices."
+    return (
+        f"Inside the {many} that multiply matrices, packing and indirection take {percent(moving.share)} of "
+        f"the time ({milliseconds(moving.ms)} ms of an inference): data movement that CONV and GEMM hide."
+    )

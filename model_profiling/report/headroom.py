@@ -10,15 +10,13 @@ from dataclasses import asdict
 from model_profiling.analysis.coverage import Coverage, Sme2Row
 from model_profiling.analysis.headroom import FACTORS_FROM, Outlook, Part, Projection
 from model_profiling.config.series import Series
-from model_profiling.core.formatting import MISSING, capitalized, milliseconds, percent, plural, span
+from model_profiling.core.formatting import MISSING, as_code, capitalized, milliseconds, percent, plural, span
 from model_profiling.report import document as doc
 from model_profiling.report.cells import series_columns
 from model_profiling.report.charts.operators import headroom_chart
 from model_profiling.report.data import ReportData
 
 # For people. A projection is always called one, and the text beside it says what it is based on.
-
-_MISSING_SHOWN = 12
 
 
 def what_sme2_could_bring(data: ReportData) -> list[doc.Block]:
@@ -27,7 +25,7 @@ def what_sme2_could_bring(data: ReportData) -> list[doc.Block]:
     blocks: list[doc.Block] = []
     if not coverage.tested:
         words = f"It was not tested which operators run on SME2: {coverage.reason}. Next: "
-        return [doc.Paragraph((words, _marked(coverage.next_command), "."))]
+        return [doc.Paragraph(f"{words}{as_code(coverage.next_command)}.")]
     if coverage.operators:
         blocks.append(doc.Paragraph(f"{proven_text(coverage)}; {coverage.reason}."))
     else:
@@ -62,13 +60,7 @@ def _projections(outlook: Outlook, every: Collection[Series]) -> Iterator[doc.Bl
         ],
         numbers=(len(named) + 1, len(named) + 2),
     )
-    about = doc.Paragraph(
-        "Shares of time come from typical runs with the event tracer on. The latency is the median without "
-        "the tracer; projected latencies are this median divided by the projected speedup. The limit "
-        "assumes that those operators take no time at all."
-    )
-    after = doc.table_of(outlook.projections, (*named, *_BOTTLENECKS))
-    yield doc.Folded("What the projection is made of, and what would be left", (parts, after, about))
+    yield doc.Folded("What the projection is made of", (parts,))
     yield from doc.make_list(
         f"{found.series.spoken(every)}: {plural(len(found.unmatched), 'proven operator')} could not be "
         f"found in this experiment and {'is' if len(found.unmatched) == 1 else 'are'} not counted as faster: "
@@ -78,18 +70,10 @@ def _projections(outlook: Outlook, every: Collection[Series]) -> Iterator[doc.Bl
     )
 
 
-def _marked(what_next: str) -> doc.Inline:
-    return doc.Code(what_next) if what_next.startswith("sme2prof ") else what_next
-
-
 def _projected(found: Projection) -> str:
     if found.latency_ms is None:
         return MISSING
     return f"{milliseconds(found.ms(found.high))} to {milliseconds(found.ms(found.low))}"
-
-
-def _part_cell(part: Part) -> str:
-    return f"{part.name} ({percent(part.share)})"
 
 
 _PROJECTIONS: tuple[doc.Column[Projection], ...] = (
@@ -99,11 +83,6 @@ _PROJECTIONS: tuple[doc.Column[Projection], ...] = (
     doc.Number("limit", lambda found: _times(found.ceiling)),
     doc.Number("latency ms", lambda found: milliseconds(found.latency_ms)),
     doc.Column("projected ms", _projected),
-)
-_BOTTLENECKS: tuple[doc.Column[Projection], ...] = (
-    doc.Column("largest part", lambda found: _part_cell(found.before)),
-    doc.Column("with the lowest factors", lambda found: _part_cell(found.after_low)),
-    doc.Column("with the highest", lambda found: _part_cell(found.after_high)),
 )
 
 
@@ -120,25 +99,6 @@ def _missing(coverage: Coverage) -> Iterator[doc.Block]:
     yield doc.Paragraph("Not on SME2, by reason:")
     rows = [(*each[:2], str(each.operators), percent(each.share)) for each in coverage.missing_reasons]
     yield doc.make_table(("why", "because of", "operators", "share of arithmetic"), rows, numbers=(2, 3))
-    shown = coverage.missing[:_MISSING_SHOWN]
-    largest = "the largest" if len(coverage.missing) > len(shown) else "each"
-    table = doc.table_of(shown, _MISSING)
-    rest = len(coverage.missing) - len(shown)
-    more = (
-        [doc.Paragraph(f"{plural(rest, 'more operator')}, all smaller, in analysis_summary.json.")]
-        if rest
-        else []
-    )
-    yield doc.Folded(f"The operators ({largest} with its share)", (table, *more))
-
-
-_MISSING: tuple[doc.Column[Sme2Row], ...] = (
-    doc.Column("layer", lambda found: found.operator.module_path or MISSING),
-    doc.Column("operator", lambda found: doc.Code(found.operator.name)),
-    doc.Column("precision", lambda found: found.operator.precision or MISSING),
-    doc.Column("source", lambda found: found.operator.source or MISSING),
-    doc.Number("share of arithmetic", lambda found: percent(found.share)),
-)
 
 
 def proven_text(coverage: Coverage) -> str:

@@ -111,4 +111,4 @@ def history_chart(series: HistorySeries, number: int = 1) -> doc.Chart:
     ]  # fmt: skip
     summary = f"{plural(runs, 'run')} between {milliseconds(least)} and {milliseconds(most)} ms."
     spec = draw.layered(data, layers, x, y)
-    return doc.Chart(f"history_{number}", "Latency of each run", summary, spec, "the store: experiments")
+    return doc.Chart(f"history_{number}", "Latency of each run", summary, spec, "the store")

@@ -37,9 +37,9 @@ class PhaseLatency:
     def tokens_per_s(self, tokens: int) -> float:
         return tokens * 1e3 / self.median_ms
 
-    def rate(self, tokens: int) -> str:
+    def rate(self, tokens: int, unit: str = " tokens/s") -> str:
         """`41.2 tokens/s (40.9 to 41.5) of CPU time`"""
-        told = f"{short_rate(self.tokens_per_s(tokens))} tokens/s"
+        told = f"{short_rate(self.tokens_per_s(tokens))}{unit}"
         if self.low_ms is None or self.high_ms is None:
             return f"{told}{self.mark}"
         slow, fast = (short_rate(tokens * 1e3 / ms) for ms in (self.high_ms, self.low_ms))

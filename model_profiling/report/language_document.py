@@ -48,8 +48,8 @@ def language_table(found: Language) -> doc.Block:
     )
     headers = ["case"]
     for experiment, threads in sides:
-        name = _side(found, experiment, threads, several=len(sides) > 1)
-        headers += [f"ms{name}", f"tokens/s{name}"]
+        name = _side(found, experiment, threads) if len(sides) > 1 else ""
+        headers += [f"{what}, {name}" if name else what for what in ("ms", "tokens/s")]
     rows = []
     for case in found.cases:
         row = [case.name]
@@ -62,13 +62,11 @@ def language_table(found: Language) -> doc.Block:
     return doc.make_table(headers, rows, numbers=range(1, len(headers) - 1))
 
 
-def _side(found: Language, experiment: str, threads: int, *, several: bool) -> str:
-    if not several:
-        return ""
+def _side(found: Language, experiment: str, threads: int) -> str:
     sme2 = {each.sme2 for case in found.cases for each in case.latencies if each.experiment == experiment}
     word = {True: "SME2 on", False: "SME2 off"}.get(next(iter(sme2), None), experiment)  # type: ignore[arg-type]
     many = len({each.threads for case in found.cases for each in case.latencies}) > 1
-    return f", {word}{f', {threads} threads' if many else ''}"
+    return f"{word}{f', {threads} threads' if many else ''}"
 
 
 def _cells(case: LanguageCase, latency: PhaseLatency | None) -> list[str]:
@@ -76,7 +74,7 @@ def _cells(case: LanguageCase, latency: PhaseLatency | None) -> list[str]:
         return [MISSING, MISSING]
     return [
         milliseconds(latency.median_ms),
-        latency.rate(case.tokens).removesuffix(" tokens/s").replace(" tokens/s", ""),
+        latency.rate(case.tokens, unit=""),
     ]
 
 
@@ -178,7 +176,7 @@ def _rate_chart(found: Language) -> doc.Chart | None:
     rows: list[draw.Row] = []
     for case in found.of("answer"):
         for each in case.latencies:
-            name = _side(found, each.experiment, each.threads, several=several).removeprefix(", ")
+            name = _side(found, each.experiment, each.threads) if several else ""
             rows.append(
                 {
                     "series": draw.named(name or found.cpu),

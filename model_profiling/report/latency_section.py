@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import functools
-from collections.abc import Callable, Collection, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 
-from model_profiling.config.series import Series
 from model_profiling.core.formatting import (
     MISSING,
     listing,
@@ -14,7 +12,6 @@ from model_profiling.core.formatting import (
     plural,
     several,
     size,
-    span_of,
 )
 from model_profiling.report import document as doc
 from model_profiling.report.cells import (
@@ -29,7 +26,6 @@ from model_profiling.report.charts.latency import latency_chart, latency_samples
 from model_profiling.report.data import ExperimentReport, PairReport, ReportData
 from model_profiling.runs import Latency, Times
 from model_profiling.runs.manifest import ScheduleFacts
-from model_profiling.runs.metrics import MachineUse
 from model_profiling.statistics.speedup import Speedup
 
 NOT_ARM = "These latencies say nothing about Arm: this CPU is not one"
@@ -74,11 +70,8 @@ def _measured(data: ReportData, measured: Sequence[ExperimentReport]) -> Iterato
     how = how_measured(schedule, latencies) if schedule else ""
     yield doc.Paragraph(f"End to end, without the tracer; nine in ten lie between 5% and 95%. {how}".strip())
     yield doc.Folded(
-        "With the tracer on, loading, memory and what the machine did",
-        (
-            doc.table_of(latencies, (*series_columns(every), *_COSTS)),
-            *_machine_table(latencies, every),
-        ),
+        "With the tracer on, loading and memory",
+        (doc.table_of(latencies, (*series_columns(every), *_COSTS)),),
     )
 
 
@@ -86,7 +79,7 @@ def speedups(data: ReportData) -> list[doc.Block]:
     if not data.pairs:
         return []
     reasons = [f"{pair.label}: {pair.speedup.reason}." for pair in data.pairs if not pair.comparable]
-    notes = dict.fromkeys(ratio_note(pair.speedup) for pair in data.pairs if pair.speedup.ratio is not None)
+    notes = dict.fromkeys(_ratio_note(pair.speedup) for pair in data.pairs if pair.speedup.ratio is not None)
     one_count = len({series.threads for series in data.run.series}) == 1
     columns = [column for column in _SPEEDUPS if column.header != "threads" or not one_count]
     return [
@@ -96,16 +89,8 @@ def speedups(data: ReportData) -> list[doc.Block]:
     ]
 
 
-def ratio_note(found: Speedup, *, side_by_side: bool = True) -> str:
-    if found.unit == "launch":
-        compared = "paired turns"
-    elif side_by_side:
-        compared = "the lower quartiles of processes that ran side by side"
-    else:
-        compared = (
-            "the lower quartiles of processes that ran at different times, with 3% added to each side of the "
-            "interval"
-        )
+def _ratio_note(found: Speedup) -> str:
+    compared = "paired turns" if found.unit == "launch" else "the fastest of processes that ran side by side"
     return f"Times are medians; speedups come from {compared}, so they may differ from the medians' ratio."
 
 
@@ -208,7 +193,7 @@ def _ending(facts: ScheduleFacts) -> str:
     return f" It ended{took}{reasons[facts.ended]}." if facts.ended in reasons else ""
 
 
-# Other costs, and what the machine did meanwhile.
+# Other costs.
 
 
 def tracer_cost(latency: Latency) -> str:
@@ -229,44 +214,3 @@ _COSTS: tuple[doc.Column[Latency], ...] = (
     doc.Number("first ms", lambda latency: milliseconds(latency.first_inference_ms)),
     doc.Number("memory", lambda latency: size(latency.peak_memory_bytes)),
 )
-_MACHINE_USE: tuple[tuple[str, Callable[[MachineUse], str]], ...] = (
-    ("CPU time", lambda use: MISSING if (share := use.cpu_time_share) is None else f"{100 * share:.0f}%"),
-    ("interrupted by other programs", lambda use: _rate(use.involuntary_switches, use.inferences)),
-    ("page faults from disk", lambda use: _rate(use.major_faults, use.inferences)),
-)
-
-
-def _machine_table(latencies: Sequence[Latency], every: Collection[Series]) -> Iterator[doc.Block]:
-    """Show what the machine did during the turns; nothing if there were no turns."""
-    rows = [latency for latency in latencies if latency.machine is not None]
-    if not rows:
-        return
-    columns: tuple[doc.Column[Latency], ...] = (
-        *series_columns(every),
-        *(doc.Number(header, functools.partial(_of_machine, cell)) for header, cell in _MACHINE_USE),
-    )
-    yield doc.table_of(rows, columns)
-    meanwhile = "; ".join(_meanwhile([latency.machine for latency in rows if latency.machine]))
-    yield doc.Paragraph(
-        "CPU time is a share of the measured time; the other columns are events per inference"
-        f"{f'; {meanwhile}' if meanwhile else ''}."
-    )
-
-
-def _of_machine(cell: Callable[[MachineUse], str], latency: Latency) -> str:
-    return cell(latency.machine) if latency.machine else MISSING
-
-
-def _rate(events: int, inferences: int) -> str:
-    return f"{events / inferences:.3g}" if inferences else MISSING
-
-
-def _meanwhile(uses: Sequence[MachineUse]) -> Iterator[str]:
-    if loads := [load for use in uses for load in use.load or ()]:
-        yield f"load {span_of(loads, '.1f')}"
-    if stolen := [use.stolen_share for use in uses if use.stolen_share is not None]:
-        yield f"{percent(max(stolen))} of CPU time taken by the hypervisor"
-    if clocks := [khz / 1e6 for use in uses for khz in use.clock_khz or ()]:
-        yield f"clock {span_of(clocks, '.2f')} GHz"
-    if temperatures := [degrees for use in uses for degrees in use.temperature_c or ()]:
-        yield f"{span_of(temperatures, '.0f')} C"

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from model_profiling.analysis.findings import Finding
 from model_profiling.config import names
 from model_profiling.config.remarks import Weight
 from model_profiling.core.formatting import capitalized, milliseconds, percent
 from model_profiling.report.cells import interval_text
-from model_profiling.report.data import PARITY, PairReport, ReportData
-from model_profiling.report.headline import mismatched, sme2_pair
+from model_profiling.report.data import PARITY, PairReport, ReportData, mismatched, sme2_pair
 from model_profiling.report.headroom import proven_text
 
 _WIDE_INTERVAL = 0.10
@@ -107,3 +107,20 @@ def _mismatches(data: ReportData) -> Iterator[str]:
 
 def clause(text: str) -> str:
     return " ".join(text.split()).rstrip(".")
+
+
+def finding_text(found: Finding) -> str:
+    groups = [group for group in found.groups if group.where]
+    step = f" {capitalized(found.first_step)}." if found.first_step else ""
+    named = groups and groups[0].concerns[0].operator.source.place.short_line
+    if not groups or (named and named in found.title):
+        return f"{found.title}{gain_text(found)}.{step}"
+    between = groups[0].is_between
+    several = "the longest " + ("" if between else "at ") if found.max_gain_pct else "such as "
+    first = f"{several if len(found.groups) > 1 else ''}{groups[0].where}"
+    return f"{found.title}{f', {first}' if between else f' ({first})'}{gain_text(found)}.{step}"
+
+
+def gain_text(found: Finding) -> str:
+    """Return `: at most 16.8% less time`, rounded as in the tables; empty if unknown."""
+    return f": at most {found.max_gain_pct:.1f}% less time" if found.max_gain_pct else ""

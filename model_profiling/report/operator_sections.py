@@ -41,7 +41,6 @@ from model_profiling.report.cells import (
     VARIANT_NOTE,
     change_cells,
     layer_cell,
-    module_cell,
     place_cells,
     sme2_cell,
     variant_cell,
@@ -49,16 +48,10 @@ from model_profiling.report.cells import (
     work_cells,
 )
 from model_profiling.report.charts.categories import categories_of, category_shift, work_by_category
-from model_profiling.report.charts.operators import (
-    arithmetic_of_operators,
-    longest_operators,
-    operators_before_after,
-)
-from model_profiling.report.data import PairReport, ReportData
-from model_profiling.report.explore_modules import explore_modules, explore_timeline
-from model_profiling.report.explore_operators import explore_operators
-from model_profiling.report.headline import headline_pair, headline_series
-from model_profiling.report.inside import inside_operators
+from model_profiling.report.charts.operators import longest_operators, operators_before_after
+from model_profiling.report.data import PairReport, ReportData, headline_pair, headline_series
+from model_profiling.report.evidence_sections import inside_operators
+from model_profiling.report.explorers import explore_operators, explore_timeline
 
 SHOWN = 10
 _PORTABLE_SHOWN = 10
@@ -75,7 +68,7 @@ def first_picture(data: ReportData) -> doc.Chart | None:
 
 
 def operators(data: ReportData) -> list[doc.Block]:
-    """Show categories, then the longest operators; in a browser all of them, modules and one run."""
+    """Show categories, then the longest operators; in a browser all of them, and one run."""
     chart = _chart(data)
     delegates, inside = tuple(backends(data)), tuple(inside_operators(data))
     return [
@@ -83,7 +76,6 @@ def operators(data: ReportData) -> list[doc.Block]:
         *([chart] if chart else []),
         *explore_operators(data, longest_operators_table(data)),
         *_about_columns(data),
-        *explore_modules(data),
         *explore_timeline(data),
         *([doc.Folded("Portable and delegated", delegates)] if delegates else []),
         *([doc.Folded("Inside the operators", inside)] if inside else []),
@@ -176,23 +168,9 @@ def _chart(data: ReportData) -> doc.Chart | None:
     if compared := _in_order(data):
         pairing = compared[0][1]
         return operators_before_after(pairing, _longest_pairs(pairing), "operators")
-    if structural := _structural(data):
-        changes = [(pair.main, variant_cell(pair)) for pair in _most_work_pairs(structural)]
-        return arithmetic_of_operators(changes, structural.label, "operators")
     series = headline_series(data)
-    if series is None:
-        return None
-    if series.times.are_shown:
-        return longest_operators(series, _largest(series), "operators")
-    families = [(operator, operator.family) for operator in _largest(series)]
-    return arithmetic_of_operators(families, series.label, "operators")
-
-
-def _structural(data: ReportData) -> Pairing | None:
-    """Return a pair that shows which kernels changed, if times mean nothing."""
-    if data.times.are_shown:
-        return None
-    return next((pair.pairing for pair in data.pairs if pair.pairing is not None), None)
+    timed = series is not None and series.times.are_shown
+    return longest_operators(series, _largest(series), "operators") if series and timed else None
 
 
 def _largest(series: SeriesAnalysis) -> list[Operator]:
@@ -208,18 +186,12 @@ def _longest_pairs(pairing: Pairing) -> list[OperatorPair]:
     return sorted(pairing.operators, key=lambda pair: -max(pair.candidate_ms, pair.baseline_ms))[:SHOWN]
 
 
-def _most_work_pairs(pairing: Pairing) -> list[OperatorPair]:
-    return sorted(pairing.operators, key=lambda pair: -(pair.main.source.flops or 0))[:SHOWN]
-
-
 def longest_operators_table(data: ReportData) -> list[doc.Block]:
     """The longest operators for pages without scripts."""
     if compared := _in_order(data):
         pairing = compared[0][1]
         longest = _longest_pairs(pairing)
-        return [changes_table(pairing, longest, pairing.sides, data, rest=True), *_tally(pairing)]
-    if structural := _structural(data):
-        return _kernel_changes(data, structural)
+        return [changes_table(pairing, longest, pairing.sides, data, rest=True)]
     series = headline_series(data)
     if series is None:
         return []
@@ -299,29 +271,6 @@ def changes_table(
     return doc.make_table(headers, rows, numbers=(3, 4, 5, 6))
 
 
-def _tally(pairing: Pairing) -> Iterator[doc.Block]:
-    counts = [
-        (len(pairing.changed("kernel changed")), "changed their kernel"),
-        (len(pairing.changed("appeared")), "appeared"),
-        (len(pairing.changed("vanished")), "vanished"),
-        (len(pairing.changed("split", "merged")), "were split or merged"),
-    ]
-    if changed := [f"{count} {what}" for count, what in counts if count]:
-        yield doc.Paragraph(f"Of {plural(len(pairing.operators), 'operator')}, {', '.join(changed)}.")
-
-
-def _kernel_changes(data: ReportData, pairing: Pairing) -> list[doc.Block]:
-    """Show kernel changes for runs without times, most arithmetic first."""
-    first, second = pairing.sides
-    title = doc.Paragraph(f"The column variant shows {first} → {second} where they differ.")
-    on_sme2 = data.sme2_of(pairing.baseline), data.sme2_of(pairing.candidate)
-    rows = [
-        (pair.main, (sme2_cell(pair, pairing, *on_sme2), variant_cell(pair)))
-        for pair in _most_work_pairs(pairing)
-    ]
-    return [title, _work_table(rows, "SME2", "variant"), *_tally(pairing)]
-
-
 def _work_table(rows: Sequence[tuple[Operator, tuple[str, ...]]], *headers: str) -> doc.Table:
     cells = [(*_named(one), work_cells((one,))[0], *more, *place_cells(one)) for one, more in rows]
     named = (*NAME_HEADERS, "million operations", *headers, *PLACE_HEADERS)
@@ -350,18 +299,11 @@ def backends(data: ReportData) -> list[doc.Block]:
     portable = [operator for operator in series.operators if not operator.delegated]
     if not portable:
         return [*blocks, doc.Paragraph("Every operator was delegated.")]
-    portable.sort(key=lambda operator: -operator.typical_ms)
-    items = _advice_items(data, series)
-    lines = [
-        (line, item)
-        for item in dict.fromkeys(map(items.get, (operator.identity for operator in portable)))
-        for line in outside_lines(series, [each for each in portable if items.get(each.identity) == item])
-    ]
-    if any(line.reasons for line, _ in lines):
-        return [*blocks, *_by_line(series, shown, lines)]
-    headers = ("outside delegates", "how many", "modules", "ms", "share")
-    not_known = doc.Paragraph(f"{capitalized(REASON_NOT_KNOWN)}.")
-    return [*blocks, _timed_table(series, headers, _by_type(shown, portable)), not_known]
+    lines = outside_lines(series, portable)
+    blocks += _by_line(series, shown, lines)
+    if not any(line.reasons for line in lines):
+        blocks.append(doc.Paragraph(f"{capitalized(REASON_NOT_KNOWN)}."))
+    return blocks
 
 
 def _calls_text(series: SeriesAnalysis) -> str:
@@ -373,22 +315,9 @@ def _calls_text(series: SeriesAnalysis) -> str:
     return f"Each inference{whose} calls {listing(calls) if calls else 'no operator'}."
 
 
-def _advice_items(data: ReportData, series: SeriesAnalysis) -> dict[tuple[str, int, int], int]:
-    """The number of the advice that each operator is in; why it misses SME2 is not about its time."""
-    return {
-        operator.identity: number
-        for number, finding in reversed(list(enumerate(data.findings, start=1)))
-        if finding.found_in is series and finding.id != "misses-sme2"
-        for operator in finding.operators
-    }
-
-
-def _by_line(
-    series: SeriesAnalysis, shown: ShownTimes, advised: Sequence[tuple[OutsideLine, int | None]]
-) -> Iterator[doc.Block]:
-    """Show what each line of the model leaves outside delegates, why, and which advice is about it, longest
-    first; then what to write instead, unless an advice says it."""
-    ordered = sorted(advised, key=lambda row: -series.spent_by(row[0].operators).ms)[:_PORTABLE_SHOWN]
+def _by_line(series: SeriesAnalysis, shown: ShownTimes, lines: Sequence[OutsideLine]) -> Iterator[doc.Block]:
+    """Show what each line of the model leaves outside delegates, and why, longest first."""
+    ordered = sorted(lines, key=lambda line: -series.spent_by(line.operators).ms)[:_PORTABLE_SHOWN]
     rows: list[tuple[doc.Text, ...]] = [
         (
             line.name,
@@ -398,37 +327,16 @@ def _by_line(
             ),
             line.place or MISSING,
             line.why or "not known",
-            MISSING if item is None else str(item),
             *shown.of(line.operators).cells,
         )
-        for line, item in ordered
+        for line in ordered
     ]
-    headers = ("left outside by", "operators", "source", "why", "advice", "ms", "share")
-    yield _timed_table(series, headers, rows)
-    if left := len(advised) - len(ordered):
+    yield _timed_table(series, ("left outside by", "operators", "source", "why", "ms", "share"), rows)
+    if left := len(lines) - len(ordered):
         yield doc.Paragraph(f"{plural(left, 'more line')}, in {names.ANALYSIS} and beside the program.")
-    if joined := joined_calls(series, [line for line, _ in advised], calls_of(series)):
+    if joined := joined_calls(series, lines, calls_of(series)):
         words = joining_words(series.first.delegate_calls, joined)
         yield doc.Paragraph(f"They split the delegate: with these changes {words}.")
-    remedies = dict.fromkeys(
-        (line.name, line.remedy) for line, item in ordered if line.remedy and item is None
-    )
-    yield from doc.make_list(f"{name}: {remedy}" for name, remedy in remedies)
-
-
-def _by_type(shown: ShownTimes, portable: Sequence[Operator]) -> list[tuple[doc.Text, ...]]:
-    """Group operators by type, longest first, with the modules that take most of their time."""
-    groups: dict[str, list[Operator]] = {}
-    for operator in portable:
-        groups.setdefault(operator.type, []).append(operator)
-    rows: list[tuple[doc.Text, ...]] = []
-    for name, members in list(groups.items())[:_PORTABLE_SHOWN]:
-        places = list(dict.fromkeys(map(module_cell, members)))
-        where: tuple[doc.Inline, ...] = tuple(part for place in places[:3] for part in (", ", place))[1:]
-        if len(places) > 3:
-            where += (f" and {len(places) - 3} more",)
-        rows.append((doc.Code(name), str(len(members)), where, *shown.of(members).cells))
-    return rows
 
 
 def _timed_table(

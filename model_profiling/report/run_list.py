@@ -9,8 +9,7 @@ from pathlib import Path
 from model_profiling.core.formatting import milliseconds, plural, span, speedup
 from model_profiling.report import document as doc
 from model_profiling.report.combined import model_and_format, what_times_are
-from model_profiling.report.data import ReportData
-from model_profiling.report.headline import headline_pair, outputs_differ
+from model_profiling.report.data import ReportData, headline_pair, outputs_differ
 from model_profiling.report.html import render_html
 
 _HEADERS = ("run", "device", "measured", "latency", "experiment", "speedup", "verdict")

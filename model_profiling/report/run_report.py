@@ -5,12 +5,10 @@ Empty sections are left out.
 
 from __future__ import annotations
 
-import itertools
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
 
-from model_profiling.analysis.evidence import PlaceEvidence
 from model_profiling.config import names
 from model_profiling.core.formatting import MISSING, milliseconds
 from model_profiling.report.cells import series_columns
@@ -29,7 +27,6 @@ from model_profiling.report.document import (
     make_table,
 )
 from model_profiling.report.evidence_sections import advice, parity, sme2
-from model_profiling.report.headline import headline_pair
 from model_profiling.report.latency_section import how_measured, latency, latency_section, speedups
 from model_profiling.report.operator_sections import (
     categories,
@@ -37,80 +34,29 @@ from model_profiling.report.operator_sections import (
     longest_operators_table,
     operators,
 )
-from model_profiling.report.terms import with_terms
 from model_profiling.report.verdict import answers
 
-# A page of 1,000 series would have 1,500 charts and help nobody: it shows those that its answers refer to
-# and the first of the others, and says where to find the rest.
+# A page of 1,000 series would help nobody; its figures are in the files.
 
-SERIES = 32
-PAIRS = 12
-
-
-def truncate_for_page(data: ReportData) -> tuple[ReportData, list[Block]]:
-    """Return what fits on a page, and a paragraph about the rest; no paragraph if everything fits."""
-    if len(data.experiments) <= SERIES and len(data.pairs) <= PAIRS:
-        return data, []
-    headline = headline_pair(data)
-    places = sorted(range(len(data.pairs)), key=lambda place: data.pairs[place] is not headline)[:PAIRS]
-    pairs = tuple(data.pairs[place] for place in sorted(places))
-    compared = [(pair.pair.baseline, pair.pair.candidate) for pair in pairs]
-    known = [found.series for found in data.experiments]
-    answered = (data.headline.series if data.headline else None, data.outlook.coverage.proven_by)
-    first = (*itertools.chain(*compared), *(each for each in answered if each in known), *known)
-    series = set(list(dict.fromkeys(first))[:SERIES])
-
-    def shorten_evidence(place: PlaceEvidence) -> PlaceEvidence:
-        """Series of another run have other names: keep the first of those."""
-        kernels = [found for found in place.kernels if found.series in series] or place.kernels[:SERIES]
-        parity = [found for found in place.parity if (found.baseline, found.candidate) in compared]
-        return replace(place, kernels=tuple(kernels), parity=tuple(parity or place.parity[:PAIRS]))
-
-    analysis = data.analysis
-    if analysis:
-        pairings = {id(pair.pairing) for pair in pairs}
-        analysis = replace(
-            analysis,
-            series=tuple(found for found in analysis.series if found.series in series),
-            pairings=tuple(found for found in analysis.pairings if id(found) in pairings),
-        )
-    short = replace(
-        data,
-        experiments=tuple(found for found in data.experiments if found.series in series),
-        pairs=pairs,
-        evidence=tuple(map(shorten_evidence, data.evidence)),
-        inside=tuple(found for found in data.inside if found.series in series),
-        analysis=analysis,
-        whole=data,
-    )
-    shown = [
-        f"{some} of {every:,} {what}"
-        for some, every, what in (
-            (len(short.experiments), len(data.experiments), "series"),
-            (len(short.pairs), len(data.pairs), "comparisons"),
-        )
-        if some < every
-    ]
-    return short, [
-        Paragraph(
-            f"This page shows {' and '.join(shown)}, those that the answers speak of first; all of them are "
-            f"in {names.METRICS}, {names.ANALYSIS} and the CSV files beside each dump."
-        )
-    ]
+MOST_SERIES = 32
 
 
 Section = Callable[[ReportData], Sequence[Block]]
 
 
 def run_document(data: ReportData) -> list[Block]:
-    short, left_out = truncate_for_page(data)
-    picture = first_picture(short)
+    """Return the page; of a run with more than `MOST_SERIES` series, only what its answers and lists say."""
+    picture = first_picture(data)
     blocks: list[Block] = [Heading(data.title, 1), answers(data).block, *([picture] if picture else [])]
-    blocks += left_out
+    if many := len(data.experiments) > MOST_SERIES:
+        where = f"{names.METRICS}, {names.ANALYSIS} and the CSV files beside each dump"
+        blocks.append(
+            Paragraph(f"{len(data.experiments):,} series are too many for tables and charts: see {where}.")
+        )
     for heading, section, source in _SECTIONS:
-        if body := section(short):
+        if (not many or section in _SHORT) and (body := section(data)):
             blocks += [Heading(heading), *_from(source, body)]
-    return list(with_terms(blocks))
+    return blocks
 
 
 def _from(source: str, blocks: Sequence[Block]) -> Iterator[Block]:
@@ -129,13 +75,12 @@ def _from(source: str, blocks: Sequence[Block]) -> Iterator[Block]:
 
 def how_sure(data: ReportData) -> list[Block]:
     """Show reasons to doubt the figures, what else is known, whether outputs agree, and what is missing."""
-    whole = data.whole or data
     doubts = [line.text for line in data.warnings]
     if not doubts and data.timed:
         doubts = ["Nothing seen that would make the measurement doubtful."]
     missing = make_list(data.gaps)
     return [
-        *make_list((*doubts, *answers(whole).notes)),
+        *make_list((*doubts, *answers(data).notes)),
         *parity(data),
         *([Paragraph("What this report cannot show:"), *missing] if missing else []),
     ]
@@ -164,6 +109,8 @@ _SECTIONS: tuple[tuple[str, Section, str], ...] = (
     ("How to reproduce", reproduce, ""),
 )
 """Heading, section, and the file that its numbers come from."""
+_SHORT = (advice, how_sure, reproduce)
+"""The sections that are short whatever a run holds."""
 
 
 def summary_document(data: ReportData) -> list[Block]:
@@ -178,12 +125,10 @@ def summary_document(data: ReportData) -> list[Block]:
         *([measured] if measured else []),
     )
     noticed = make_list(line.text for line in data.warnings)
-    short, left_out = truncate_for_page(data)
-    measured_ms = latency(short)
+    measured_ms = latency(data)
     return [
         Heading(data.title, 1),
         *answers(data).opening(),
-        *left_out,
         *([Heading("Latency"), *measured_ms] if measured_ms else []),
         Heading("Circumstances"),
         *make_list(circumstances),

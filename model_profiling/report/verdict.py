@@ -12,7 +12,6 @@ from itertools import islice
 
 from model_profiling.analysis.causes.outside import OUTSIDE
 from model_profiling.analysis.coverage import SME2_KERNELS, NotTested
-from model_profiling.analysis.findings import Finding
 from model_profiling.analysis.pairing import Pairing
 from model_profiling.analysis.series import OVERHEADS, SeriesAnalysis
 from model_profiling.core.formatting import capitalized, listing, milliseconds, percent, plural, size
@@ -25,11 +24,18 @@ from model_profiling.report.breakdown import (
     why,
 )
 from model_profiling.report.cells import interval_text
-from model_profiling.report.data import ExperimentReport, PairReport, ReportData
+from model_profiling.report.data import (
+    ExperimentReport,
+    PairReport,
+    ReportData,
+    mismatched,
+    outputs_differ,
+    sme2_pair,
+    sme2_pairs,
+)
 from model_profiling.report.document import Answers, Block, Chart, make_list
-from model_profiling.report.headline import mismatched, outputs_differ, sme2_pair, sme2_pairs
 from model_profiling.report.headroom import proven_text, range_text
-from model_profiling.report.notes import clause, notes, proof, wrong_outputs
+from model_profiling.report.notes import clause, finding_text, notes, proof, wrong_outputs
 from model_profiling.runs import Times
 from model_profiling.statistics.measure import MARKS
 from model_profiling.statistics.speedup import Verdict
@@ -390,23 +396,6 @@ def _change_text(pair: PairReport) -> str:
 def _to_answer(question: NotTested) -> str:
     aim = "see what runs on SME2" if question.what == SME2_KERNELS else "measure SME2"
     return f"To {aim}: {question.how}."
-
-
-def finding_text(found: Finding) -> str:
-    groups = [group for group in found.groups if group.where]
-    step = f" {capitalized(found.first_step)}." if found.first_step else ""
-    named = groups and groups[0].concerns[0].operator.source.place.short_line
-    if not groups or (named and named in found.title):
-        return f"{found.title}{gain_text(found)}.{step}"
-    between = groups[0].where.startswith("between ")
-    several = "the longest " + ("" if between else "at ") if found.max_gain_pct else "such as "
-    first = f"{several if len(found.groups) > 1 else ''}{groups[0].where}"
-    return f"{found.title}{f', {first}' if between else f' ({first})'}{gain_text(found)}.{step}"
-
-
-def gain_text(found: Finding) -> str:
-    """Return `: at most 16.8% less time`, rounded as in the tables; empty if unknown."""
-    return f": at most {found.max_gain_pct:.1f}% less time" if found.max_gain_pct else ""
 
 
 def time_shares(series: SeriesAnalysis) -> dict[str, float]:

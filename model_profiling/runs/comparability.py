@@ -8,6 +8,8 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 
+import numpy as np
+
 from model_profiling.config.series import Series
 from model_profiling.core.formatting import plural
 from model_profiling.runner.features import SME2_ONLY
@@ -24,10 +26,12 @@ from model_profiling.statistics.speedup import (
     Speedup,
     Terms,
     Way,
+    as_launches,
     compare_launches,
     compare_rounds,
     compare_separate,
     no_answer,
+    paired_cycles,
 )
 
 # Whether the times of two series can be compared. Only this code decides it.
@@ -216,6 +220,23 @@ def compare_timed(
         compare = compare_rounds if way == "rounds" else compare_separate
         speedup = compare(before.rounds, after.rounds, **terms)
     return replace(speedup, measured=rule.measure)
+
+
+def compared_turns(before: Timed, after: Timed, *, same_run: bool) -> tuple[float, float] | None:
+    """The typical turn of each side, of those that `compare_timed` compares; None without any."""
+    rule = before.rule.together(after.rule)
+    before, after = before.by(rule), after.by(rule)
+    way = way_of(before, after, same_run=same_run)
+    ours, theirs = as_launches(before.rounds), as_launches(after.rounds)
+    if way == "lockstep":
+        ours, theirs = shared_launches(before.launches, after.launches)
+    # Runs made apart have no pairs: each is paired with itself.
+    pairs = ((ours, ours), (theirs, theirs)) if way == "apart" else ((ours, theirs), (theirs, ours))
+    sides = [paired_cycles(*pair) for pair in pairs]
+    if not all(sides):
+        return None
+    ours_ms, theirs_ms = (float(np.median(np.concatenate(side)[:, 0])) for side in sides)
+    return ours_ms, theirs_ms
 
 
 INTERRUPTED = (

@@ -75,13 +75,18 @@ class OutputParity:
     """Rows where a score is highest that was clearly lower."""
 
     @property
-    def text(self) -> str:
-        parts: list[str] = [self.verdict]
+    def remarks(self) -> tuple[str, ...]:
+        """What figures alone do not say."""
+        parts: list[str] = []
         for rows, how in ((self.top1_differs, ""), (self.top1_near_ties, ", between near-ties")):
             if rows:
                 of = f" in {rows} of {plural(self.top1_rows, 'row')}" if self.top1_rows > 1 else ""
                 parts.append(f"another top-1{of}{how}")
-        return "; ".join((*parts, *([self.note] if self.note else [])))
+        return (*parts, *([self.note] if self.note else []))
+
+    @property
+    def text(self) -> str:
+        return "; ".join((self.verdict, *self.remarks))
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,15 +104,17 @@ class Parity:
         return any(output.top1_differs for output in self.outputs)
 
     @property
+    def remarks(self) -> str:
+        """What figures alone do not say about the outputs that decide; empty if they say all."""
+        return "; ".join(
+            f"{f'output {output.index}: ' if len(self.outputs) > 1 else ''}{'; '.join(output.remarks)}"
+            for output in self.outputs
+            if output.verdict == self.verdict and output.remarks
+        )
+
+    @property
     def text(self) -> str:
-        told = [output for output in self.outputs if output.verdict == self.verdict]
-        texts = [output.text.removeprefix(f"{self.verdict}; ") for output in told]
-        said = [
-            f"output {output.index}: {text}" if len(self.outputs) > 1 else text
-            for output, text in zip(told, texts, strict=True)
-            if text != self.verdict
-        ]
-        return "; ".join((self.verdict, *said))
+        return "; ".join(filter(None, (self.verdict, self.remarks)))
 
 
 def together(outputs: tuple[OutputParity, ...]) -> Parity:

@@ -32,7 +32,14 @@ from model_profiling.core.formatting import listing
 from model_profiling.report.comparison import SeriesComparison, SideFacts
 from model_profiling.report.comparison_document import Comparison
 from model_profiling.runs import Run, Times, why_not_comparable
-from model_profiling.runs.comparability import Origin, Timed, compare_timed, timed_as_kept, way_of
+from model_profiling.runs.comparability import (
+    Origin,
+    Timed,
+    compare_timed,
+    compared_turns,
+    timed_as_kept,
+    way_of,
+)
 from model_profiling.runs.folders import only_run_in
 from model_profiling.statistics.speedup import Speedup
 
@@ -326,8 +333,10 @@ def _compared(
         notes.append("only one side has dumps: operators and categories cannot be compared")
     end_to_end, with_tracer = _end_to_end(before, after, pairing, same_run, why_not)
     way = way_of(before.timed, after.timed, same_run=same_run)
+    compared = end_to_end.ratio is not None and not with_tracer
+    turns = compared_turns(before.timed, after.timed, same_run=same_run) if compared else None
     return SeriesComparison(
-        before.series, after.series, end_to_end, with_tracer, pairing, tuple(notes), way, tokens
+        before.series, after.series, end_to_end, with_tracer, pairing, tuple(notes), way, tokens, turns
     )
 
 

@@ -8,7 +8,7 @@ launch by launch (`workflow/compare.py`).
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 
 from model_profiling.analysis.headroom import FACTORS_FROM
@@ -32,13 +32,12 @@ from model_profiling.report.dtypes import (
     DtypeSide,
     Latency,
     Machine,
-    MissesSme2,
     OnSme2,
     Projected,
     Work,
     decide,
+    dtypes_document,
 )
-from model_profiling.report.dtypes_document import dtypes_document
 from model_profiling.report.html import render_fragment
 from model_profiling.runs import Times
 from model_profiling.workflow.compare import compare
@@ -71,7 +70,7 @@ class DtypesOutcome:
     @property
     def verdict(self) -> tuple[str, ...]:
         """Which format to ship, and why."""
-        return (self.found.verdict,)
+        return self.found.sentences
 
     @property
     def report(self) -> Path:
@@ -145,8 +144,7 @@ def profile_dtypes(
         left_out=left_out,
         pairs=tuple(_pairs(sides, outcomes)),
     )
-    ship, verdict = decide(comparison)
-    comparison = replace(comparison, ship=ship, verdict=verdict)
+    comparison = replace(comparison, **asdict(decide(comparison)))
     page = folder / names.DTYPES_PAGE
     write_record(folder / names.DTYPES, comparison)
     write_page(dtypes_document(comparison), page, f"Which number format for {comparison.model}?")
@@ -180,7 +178,7 @@ def _side(dtype: str, outcome: ProfileOutcome, folder: Path) -> DtypeSide:
         work=_work(outcome.program),
         delegates=export.coverage.partitions,
         operators_inside=export.coverage.delegated,
-        outside=export.coverage.outside,
+        operators_outside=sum(group.count for group in export.coverage.outside),
         outside_time_share=_time_outside(headline),
         accuracy=_accuracy(export),
         problem=(failed.problem or "it failed") if failed else "",
@@ -202,17 +200,12 @@ def _on_sme2(data: ReportData) -> OnSme2:
     coverage = data.outlook.coverage
     if not coverage.tested:
         return OnSme2("not tested", coverage.reason)
-    reasons: dict[str, list[float]] = {}
-    for each in coverage.missing:
-        reasons.setdefault(each.reason, []).append(each.share or 0.0)
-    missing = [MissesSme2(reason, len(shares), sum(shares)) for reason, shares in reasons.items()]
     return OnSme2(
         "executed",
         coverage.reason,
         len(coverage.proven),
         len(coverage.operators),
         coverage.arithmetic_share,
-        tuple(sorted(missing, key=lambda each: -each.arithmetic_share)),
     )
 
 

@@ -302,44 +302,6 @@ def _untimed_operators(table: Shown, files: Files, row: Row, _: int) -> Told:
     yield "data", [nearest["bytes_moved"]]
 
 
-def _modules(table: Shown, files: Files, _: Row, place: int) -> Told:
-    path = _path(table, place)
-    view = files.at(table.view.removesuffix("/modules"))
-    sides = files.sides(view) if "baseline" in view else [view]
-    if path in sides[0]["ms"]:
-        values = [(side["ms"][path], side["share"][path]) for side in sides]
-    else:
-        known = [_one(side["modules"], module=path) for side in sides]
-        yield "operators", [known[-1]["operators"]]
-        if "million operations" in table.headers:
-            flops, total = known[-1]["flops"], _one(sides[-1]["modules"], module="")["flops"]
-            yield "million operations", [flops / 1e6]
-            yield "share", [flops / total]
-            return
-        values = [
-            (each.get("ms"), each.get("share")) if path else (side["e2e_ms"], 1.0)
-            for side, each in zip(sides, known, strict=True)
-        ]
-        both = len(sides) == 2 and values[0][0] and values[1][0]
-        alone = [each["ratio"] for each in view["operators"] if each["place"] == path] if both else []
-        one = known[-1]["operators"] == 1 and len(alone) == 1
-        yield "speedup", [alone[0] if one else values[0][0] / values[1][0] if both else None]
-    headers = (("before ms", "share"), ("after ms", "share 2")) if len(sides) == 2 else (("ms", "share"),)
-    for (header, share), (ms, part) in zip(headers, values, strict=True):
-        yield header, [ms]
-        yield share, [part]
-
-
-def _path(table: Shown, place: int) -> str:
-    """The path of a row of a tree: names are indented by how deep they stand."""
-    parts: list[str] = []
-    for cells in table.rows[: place + 1]:
-        name = cells[0].lstrip("\u2003")
-        depth = len(cells[0]) - len(name)
-        parts = [*parts[:depth], name]
-    return ".".join(parts[1:])
-
-
 def _timeline(table: Shown, files: Files, row: Row, __: int) -> Told:
     file, _, run = table.source.partition("#run=")
     with (files.folder / file).open(encoding="utf-8") as stream:
@@ -494,7 +456,6 @@ _TABLES: dict[tuple[str, ...], Checker] = {
     ("layer", "operator", "category", "before ms"): _pair_operators,
     ("layer", "operator", "category", "ms"): _series_operators,
     ("layer", "operator", "category", "million operations"): _untimed_operators,
-    ("module", "operators"): _modules,
     ("event", "category"): _timeline,
     ("backend", "kind"): _backends,
     ("outside delegates",): _outside,

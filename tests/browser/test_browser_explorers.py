@@ -1,4 +1,4 @@
-"""What a reader sorts, searches and opens in a page: every operator, the modules, one run's timeline."""
+"""What a reader sorts, searches and opens in a page: every operator, and one run with its modules."""
 
 from __future__ import annotations
 
@@ -8,12 +8,11 @@ from pathlib import Path
 
 from browser.in_chromium import Opened, write_blocks
 from made_series import made_page
-from recorded_runs import SME2, load
 
 from model_profiling.report.run_report import run_document
 
 Open, Written = Callable[..., Opened], Callable[[str], Path]
-OPERATORS, MODULES, TIMELINE = (f'[data-kind="{kind}"]' for kind in ("operators", "modules", "timeline"))
+OPERATORS, TIMELINE = (f'[data-kind="{kind}"]' for kind in ("operators", "timeline"))
 PAGE_BYTES = 2_500_000
 
 
@@ -25,13 +24,6 @@ def column(found: Opened, header: str) -> list[str]:
 
 def figures(cells: list[str]) -> list[float]:
     return [float(cell.rstrip("x%")) for cell in cells if cell != "-"]
-
-
-def share_of(module: str, experiment: str = "linux_sme2_on") -> float:
-    """A module's share of the time of `sme2_hardware`, with one thread."""
-    series = load(SME2 / "analysis_summary.json")["series"]
-    (own,) = (each for each in series if (each["experiment"], each["threads"]) == (experiment, 1))
-    return next(float(found["share"]) for found in own["modules"] if found["module"] == module)
 
 
 def test_operators_sort_by_every_column(opened: Open, explored: Written) -> None:
@@ -127,40 +119,6 @@ def test_another_pair_or_experiment_can_be_chosen(opened: Open, explored: Writte
     assert figures(column(found, "ms")) == sorted(figures(column(found, "ms")), reverse=True)
 
 
-def test_modules_are_looked_into_by_mouse_and_keyboard(opened: Open, explored: Written) -> None:
-    found = opened(explored("sme2_hardware"))
-    bars = found.page.locator(f"{MODULES} .flame g")
-    whole = bars.count()
-    names = bars.evaluate_all("bars => bars.map((bar) => bar.getAttribute('aria-label').split(',')[0])")
-    assert {"whole model", "features", "mix", "Unattributed"} <= set(names)
-    found.page.locator(f"{MODULES} .flame g[tabindex='0']").focus()
-    found.page.keyboard.press("ArrowDown")
-    found.page.keyboard.press("ArrowRight")
-    assert (found.ask("document.activeElement.getAttribute('aria-label')") or "").startswith("features,")
-    found.page.keyboard.press("Enter")
-    assert bars.count() < whole
-    crumbs = found.page.locator(f"{MODULES} .crumbs")
-    assert "features" in crumbs.inner_text() and "speedup" in crumbs.inner_text()
-    crumbs.get_by_text("Show its operators").click()
-    assert all(cell.startswith("features.") for cell in column(found, "layer"))
-    crumbs.get_by_text("whole model").click()
-    assert bars.count() == whole
-
-
-def test_bars_are_as_wide_as_their_share(opened: Open, explored: Written) -> None:
-    found = opened(explored("sme2_hardware"))
-    wide = found.ask(
-        f"""[...document.querySelectorAll('{MODULES} .flame g')].map((bar) => [
-            bar.getAttribute('aria-label'), Number(bar.querySelector('rect').getAttribute('width'))])"""
-    )
-    whole = wide[0][1]
-    features = next(width for label, width in wide if label.startswith("features,"))
-    assert abs(features / whole - share_of("features")) < 0.002
-    found.page.locator(f"{MODULES} label", has_text="Widths show").locator("select").select_option("0")
-    changed = found.page.locator(f"{MODULES} .flame g[aria-label^='features,'] rect").get_attribute("width")
-    assert abs(float(changed or 0) / whole - share_of("features", "linux_sme2_off")) < 0.002
-
-
 def test_the_timeline_nests_and_can_be_looked_into(opened: Open, explored: Written) -> None:
     found = opened(explored("arm_without_sme2"))
     bars = found.ask(
@@ -171,7 +129,7 @@ def test_the_timeline_nests_and_can_be_looked_into(opened: Open, explored: Writt
     )
     assert bars[0][0].startswith("Method::execute")
     rows = sorted({bar[2] for bar in bars})
-    assert len(rows) == 3, "execute, calls, operators"
+    assert len(rows) == 4, "execute, calls, modules, operators"
     for upper, lower in pairwise(rows):
         above = [(x, x + width) for _, x, y, width in bars if y == upper]
         for _, x, y, width in bars:
@@ -181,6 +139,13 @@ def test_the_timeline_nests_and_can_be_looked_into(opened: Open, explored: Writt
     assert "delegate call" in found.page.locator(f"{TIMELINE} .crumbs").inner_text()
     found.page.get_by_text("The whole run").click()
     assert found.page.locator(f"{TIMELINE} .flame g").count() == len(bars)
+    found.page.locator(f"{TIMELINE} .flame g[tabindex='0']").focus()
+    for key in ("ArrowDown", "ArrowDown", "ArrowRight"):
+        found.page.keyboard.press(key)
+    assert "features." in (found.ask("document.activeElement.getAttribute('aria-label')") or "")
+    found.page.keyboard.press("Enter")
+    found.page.locator(f"{TIMELINE} .crumbs").get_by_text("Show its operators").click()
+    assert all(cell.startswith("features.") for cell in column(found, "layer"))
 
 
 def test_an_emulated_run_shows_arithmetic_and_never_a_time(opened: Open, explored: Written) -> None:
@@ -191,7 +156,7 @@ def test_an_emulated_run_shows_arithmetic_and_never_a_time(opened: Open, explore
     inside = found.page.locator(f"{OPERATORS} tr.inside").inner_text()
     assert "million operations" in inside and "fp16" in inside
     found.ask("for (const each of document.querySelectorAll('details')) each.open = true")
-    everything = found.page.locator(f"{OPERATORS}, {MODULES}")
+    everything = found.page.locator(OPERATORS)
     for text in everything.all_inner_texts():
         assert " ms" not in text
 
@@ -205,7 +170,7 @@ def test_a_series_of_five_thousand_operators_stays_small_and_says_what_it_left_o
     found = opened(file)
     assert not found.complaints
     assert "5000 operators" in found.page.locator(f"{OPERATORS} [role=status]").inner_text()
-    for kind in (OPERATORS, MODULES, TIMELINE):
+    for kind in (OPERATORS, TIMELINE):
         assert "To keep this page small" in found.page.locator(f"{kind} .note").first.inner_text()
     assert len(column(found, "operator")) == 20
     found.page.locator(f"{OPERATORS} .more").click()
@@ -223,7 +188,7 @@ def test_a_run_of_hostile_names_is_only_named_so(opened: Open, tmp_path: Path) -
     found = opened(write_blocks(tmp_path, run_document(data), data.title))
     found.page.locator(f"{OPERATORS} .more").click()
     found.page.locator(f"{OPERATORS} .open").first.click()
-    found.page.locator(f"{MODULES} .flame g").nth(3).click()
+    found.page.locator(f"{TIMELINE} .flame g").nth(3).click()
     found.page.locator(f"{TIMELINE} .flame g").nth(3).hover()
     found.ask("for (const each of document.querySelectorAll('details')) each.open = true")
     assert not found.complaints and len(found.requests) == 1

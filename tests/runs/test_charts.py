@@ -83,7 +83,7 @@ def without_time(emulated: ReportData) -> Charts:
 def test_each_kind_of_run_has_its_charts(on_sme2: Charts, on_arm: Charts, without_time: Charts) -> None:
     assert list(on_sme2) == ["categories", "operators", "latency"]
     assert list(on_arm) == ["categories", "operators", "headroom", "latency"]
-    assert list(without_time) == ["work", "operators"]
+    assert list(without_time) == ["work"]
     for chart in (*on_sme2.values(), *on_arm.values(), *without_time.values()):
         assert chart.summary.endswith(".") and any(letter.isdigit() for letter in chart.summary)
         assert chart.source and chart.title
@@ -225,7 +225,7 @@ def test_times_of_an_unknown_machine_are_drawn_as_recorded(arm: ReportData) -> N
     (first, *_) = known = latency_samples(replace(arm, experiments=tuple(shown)))
     dumps = arm.experiments[0].dumps
     assert dumps is not None and len(known) == 2
-    assert first.summary == dumps.latency and first.count == dumps.runs and first.source.endswith(".etdump")
+    assert first.summary == dumps.latency and first.count == dumps.runs
 
 
 def test_a_ladder_shows_every_rung_and_what_it_buys(sme2: ReportData) -> None:
@@ -242,19 +242,15 @@ def test_a_ladder_shows_every_rung_and_what_it_buys(sme2: ReportData) -> None:
     medians = [found.summary.median for found in rungs if found.summary]
     assert [row["value"] for row in shown] == pytest.approx(medians, abs=1e-5) and len(shown) == 3
     assert [f"{ratio:.2f}x the rung below" in row["_label"] for row in shown] == [True, False, False]
-    untimed = [replace(found, latency=None, dumps=None, times=Times.EMULATED) for found in rungs]
     emulated = Run(sme2.run.path, metrics=Metrics(times=Times.EMULATED))
-    without = ladder_chart(replace(sme2, experiments=tuple(untimed), run=emulated))
-    assert without is not None and " ms" not in json.dumps(without.spec)
-    assert [row["value"] for row in rows(without)] == [2, 0, 0] and "2 SME2" in without.summary
-    for drawn in (chart, without):
-        assert "undefined" not in draw_svg(drawn)
+    assert ladder_chart(replace(sme2, experiments=tuple(rungs), run=emulated)) is None, "no times, no chart"
+    assert "undefined" not in draw_svg(chart)
 
 
 def test_many_samples_are_thinned_evenly_and_the_chart_says_so() -> None:
     values = [1 + number % 97 / 100 for number in range(9_000)]
     launches = [values[at : at + 90] for at in range(0, 9_000, 90)]
-    many = LatencySamples("a, 1 thread", summarize(values), launches, "launch", "f")
+    many = LatencySamples("a, 1 thread", summarize(values), launches, "launch")
     for chart in (latency_chart([many], "t"),):
         assert chart is not None and len(json.dumps(chart.spec)) < 200_000
         assert "of 9,000 inferences" in json.dumps(chart.spec)
@@ -264,7 +260,7 @@ def test_many_samples_are_thinned_evenly_and_the_chart_says_so() -> None:
 
 def test_a_straggler_stands_at_the_edge_and_squeezes_nobody() -> None:
     values = [1.0 + number / 1000 for number in range(50)] + [50.0]
-    chart = latency_chart([LatencySamples("a, 1 thread", summarize(values), [values], "round", "f")], "t")
+    chart = latency_chart([LatencySamples("a, 1 thread", summarize(values), [values], "round")], "t")
     assert chart is not None
     slowest = max(rows(chart, "samples"), key=lambda row: row["ms"])
     assert slowest["ms"] == 50.0 and slowest["_at"] < 2

@@ -15,7 +15,7 @@ from said import says
 from model_profiling.core.errors import InputError
 from model_profiling.report.combined import combined_document, combined_title, name_runs
 from model_profiling.report.data import ReportData
-from model_profiling.report.document import Answers, Block, Chart, Items, plain
+from model_profiling.report.document import Answers, Block, Chart, plain
 from model_profiling.report.operator_sections import categories
 from model_profiling.report.run_list import index_row
 from model_profiling.report.run_report import latency
@@ -88,8 +88,8 @@ def test_a_run_that_is_not_on_arm_is_told_so_wherever_its_speedup_is(
     machines: tuple[ReportData, ...],
 ) -> None:
     elsewhere = replace(machines[3], pairs=machines[0].pairs)
-    opening = combined_document([elsewhere], "One")[1]
-    assert isinstance(opening, Items) and "(not Arm): threads" in plain(opening.entries[0].text)
+    (told,) = [block for block in combined_document([elsewhere], "One") if isinstance(block, Answers)]
+    says(plain(told.entries[0][1]), "not Arm")
     says(index_row(elsewhere, "run", "").verdict, "threads: faster", "not Arm")
 
 
@@ -116,19 +116,6 @@ def test_what_cannot_be_compared_is_shown_for_what_it_is(machines: tuple[ReportD
     assert sum("not comparable" in line for line in reasons) == 3
     other = lines(section(combined_document([machines[1]] * 2, "Same"), "The runs"))
     assert any("sme2prof compare" in line for line in other)
-
-
-def test_runs_that_took_turns_are_said_to_have(machines: tuple[ReportData, ...]) -> None:
-    """Two reports of one run have the same launches, as programs that take turns do."""
-    sme2, arm = machines[1], machines[0]
-    together = combined_document([sme2, sme2], "Both")
-    says(" ".join(lines(together)), "These runs took turns on one machine.")
-    assert "different times" not in " ".join(lines(together))
-    mixed = " ".join(lines(combined_document([sme2, sme2, arm], "Three")))
-    says(mixed, "run 2 took turns on one machine. All other runs were made at different times or places.")
-    apart = " ".join(lines(combined_document([sme2, arm], "Apart")))
-    says(apart, "These runs were made at different times or places.")
-    assert "took turns" not in apart
 
 
 @pytest.mark.parametrize("count", [1, 2, 12])

@@ -151,6 +151,16 @@ def test_the_sentence_says_which_side_is_faster(two: tuple[Path, Path], sme2prof
     says(regressed, "B is 84.0% slower than A in linux_sme2_", "5.0% allowed")
 
 
+def test_the_times_shown_are_those_that_were_compared(sme2_home: Path) -> None:
+    """Turns of the same launches: their ratio is the speedup's, whatever disturbed other inferences."""
+    run = sme2_home / "runs" / "xnnpack_fp16" / "linux"
+    for row in compare(run, run).series:
+        assert row.way == "lockstep" and row.turns_ms is not None
+        a, b = row.compared_ms
+        assert a is not None and b is not None and a / b == pytest.approx(row.end_to_end.ratio)
+        assert a <= (row.end_to_end.baseline_median or 0), "the fastest eighth"
+
+
 def test_times_of_a_cpu_that_is_not_arm_are_marked(tmp_path: Path, sme2prof) -> None:
     runs = [tmp_path / name for name in "ab"]
     for run_dir in runs:

@@ -34,9 +34,6 @@ from model_profiling.core.errors import FormatError, InputError
 from model_profiling.report.combined import combined_document
 from model_profiling.report.data import ReportData
 from model_profiling.report.document import Block, Chart, Items, plain
-from model_profiling.report.dtypes import Dtypes, DtypeSide
-from model_profiling.report.dtypes_document import dtypes_document
-from model_profiling.report.evidence_sections import advice
 from model_profiling.report.run_list import index_row
 from model_profiling.report.run_report import run_document
 from model_profiling.report.text import render_markdown
@@ -89,8 +86,6 @@ def test_the_verdict_stands_first_and_every_section_has_content(arm: ReportData)
     assert headings(page)[0] == "What to do next"
     assert page[1] == told.block and isinstance(page[2], Chart), "the first screen"
     assert [line for line in lines(section(page, "How sure")) if line in told.notes] == list(told.notes)
-    said = " ".join(lines(page))
-    assert [said.count(term) for term in ("Delegate: ", "Portable kernels: ")] == [1, 1]
     assert headings(page) == HEADINGS
     for heading in headings(page):
         assert section(page, heading), heading
@@ -183,9 +178,6 @@ def test_a_cpu_with_sme2_is_told_what_it_brings_and_what_is_left(sme2: ReportDat
     assert {row[2] for row in changed} == {"Convolution", "GEMM"}
     long = [row for row in changed if float(row[3]) > 0.01]
     assert all(float(row[4]) < float(row[3]) and row[7] == "faster" for row in long)
-    modules = {row[0]: row[-1] for row in table(section(page, "Operators"), "module", "operators")}
-    for row in long:
-        assert modules[row[0].partition(" ")[0]] == row[6], "one speedup for an operator and its module"
     assert "on 1 thread" in answers(sme2).what_sme2_changes
     assert any(kernels.sme.answer == "sme2" for kernels in sme2.evidence[0].kernels if kernels.sme2)
     rows = table(section(page, "Latency"), "experiment", "SME2")
@@ -212,8 +204,8 @@ def test_operators_lead_back_to_module_and_source_line(arm: ReportData) -> None:
 
 
 def test_what_runs_outside_delegates_is_listed(arm: ReportData) -> None:
-    outside = table(section(run_document(arm), "Operators"), "outside delegates")
-    assert [row[0] for row in outside] == ["native_call_mean.out"]
+    outside = table(section(run_document(arm), "Operators"), "left outside by")
+    assert [row[1] for row in outside] == ["1 x native_call_mean.out"]
 
 
 def test_evidence_of_emulation_is_part_of_the_run(arm: ReportData) -> None:
@@ -379,7 +371,7 @@ def test_outputs_that_differ_spoil_what_sme2_changes(sme2: ReportData) -> None:
     assert "outputs differ" not in " ".join(told.sentences)
     assert "outputs differ" in answers(data).what_sme2_changes
     assert "outputs differ" in index_row(data, "run", "").verdict
-    assert any("outputs differ" in line for line in lines(combined_document([data], "One")[:2]))
+    assert any("outputs differ" in line for line in lines(combined_document([data], "One")))
 
 
 def test_advice_names_each_operator_once_with_its_line_and_the_figures_of_the_tables(
@@ -412,25 +404,6 @@ def test_the_only_series_of_a_run_is_not_named_and_titles_say_what_ran_where() -
     assert not table(section(run_document(gather_report(ARM)), "Latency"), "threads", "SME2")[0][0].strip(
         "12"
     )
-
-
-def test_advice_says_a_reason_once(arm: ReportData) -> None:
-    (finding, *_) = [each for each in arm.findings if each.concerns]
-    (first, *_), reason, own = finding.concerns, "it is slow", "something else"
-    concerns = (replace(first, note=f"{reason}; {own}"), replace(first, note=own, named="other"))
-    advised = replace(finding, concerns=concerns, steps=(reason, "change it"))
-    told = render_markdown(advice(replace(arm, analysis=replace(arm.analysis, findings=(advised,)))))
-    assert told.count(own) == 1 and told.lower().count(reason) == 1 and "other" in told
-
-
-def test_terms_are_explained_on_pages_of_several_runs_and_formats(sme2: ReportData) -> None:
-    side = DtypeSide(dtype="fp32", program="m.pte")
-    pages = {
-        "Lowering": combined_document([sme2, sme2], "Two"),
-        "Delegate": dtypes_document(Dtypes(model="m", sides=(side,))),
-    }
-    for term, page in pages.items():
-        assert sum(line.startswith(f"{term}: ") for line in lines(page)) == 1, term
 
 
 @pytest.mark.parametrize("part", ["linux_baseline", "linux_baseline/rounds"])

@@ -5,14 +5,13 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from pages import table
 from said import says, says_together
 from strategies import Block, Dump, ProfileEvent
 
 from model_profiling.analysis.advice import advise
 from model_profiling.analysis.causes.case import Case
 from model_profiling.analysis.causes.outside import not_rewritten, outside, why_outside
-from model_profiling.analysis.findings import Concern, Finding
+from model_profiling.analysis.findings import Finding
 from model_profiling.analysis.pairing import pair_series
 from model_profiling.analysis.run import RunAnalysis
 from model_profiling.analysis.series import SeriesAnalysis, series_of
@@ -26,7 +25,6 @@ from model_profiling.etdump import read_etdump
 from model_profiling.program import Program, SourceRef
 from model_profiling.program.graph_file import ModelSource, ProgramGraph, Rewrite, Undelegated
 from model_profiling.report.data import report_data
-from model_profiling.report.operator_sections import backends
 from model_profiling.report.verdict import answers
 from model_profiling.runs import Times, run
 from model_profiling.runs.metrics import Latency
@@ -249,26 +247,6 @@ def test_what_another_finding_has_parts_no_delegates_where_no_input_reaches_it()
     series = series_of([dump])
     finding = outside(Case(series), [each for each in series.operators if "full" not in each.name])
     assert finding is not None and finding.evidence["calls_joined"] == 1
-
-
-def test_a_line_in_two_pieces_of_advice_is_two_rows_with_the_operators_of_each() -> None:
-    part = ("DELEGATE_CALL", [CONV])
-    calls = [("OPERATOR_CALL", [("native_call_gelu.out", spent)]) for spent in (200, 90, 40)]
-    reasons = [replace(GELU, instruction=number) for number in (1, 2, 3)]
-    series = series_of([explained(dump_of([part, *calls, part]), *reasons)])
-    first, *others = (each for each in series.operators if not each.delegated)
-    findings = [
-        Finding(
-            name, name, ("do it",), series, tuple(Concern((each,), "") for each in members), max_gain_pct=5.0
-        )
-        for name, members in (("outside-delegates", others), ("same-each-time", [first]))
-    ]
-    made = run.Run(Path("d"), dumps=(series.first.dump,))
-    data = report_data(made, RunAnalysis(made, (series,), (), tuple(findings), (), ()))
-    rows = table(backends(data), "left outside by", "operators", "source", "why", "advice")
-    assert [(row[1], row[4]) for row in rows] == [
-        ("1 x native_call_gelu.out", "2"), ("2 x native_call_gelu.out", "1"),
-    ]  # fmt: skip
 
 
 def test_delegates_that_nothing_parts_are_no_advice_and_none_at_all_is() -> None:

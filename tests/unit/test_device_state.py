@@ -220,15 +220,12 @@ def test_rows_of_a_phone_that_throttled_and_restarted() -> None:
         if facts.device
     )
     rows = dict(machine_rows(Machine(PHONE, later, between)))
-    says(rows["Between rounds"], "41 to 61 C", "80 to 87 %", "severe", "little 0.40 GHz", "big 3.30 GHz")
     says(rows["Cluster little"], "0-3", "Cortex-A520", "1.90 GHz", "walt")
-    says(rows["Cluster big"], "4", "Cortex-X4", "3.30 GHz", "2.10 GHz", "walt")
-    says(rows["Battery"], "87.0 % before", "80.0 % after", "discharging")
-    says(rows["Thermal status"], "none before", "severe after")
-    assert rows["Power settings"] == "low_power 0"
+    says(rows["Cluster big"], "4", "Cortex-X4", "3.30 GHz", "walt")
+    says(rows["Thermal status"], "severe at worst")
     says(rows["Restarted"], "yes")
+    assert rows["Power settings"] == "low_power 0"
     says(rows["Temperature"], "41.0 C before", "61.0 C after")
-    assert "Clock governor" not in rows, "each cluster has its own"
 
 
 def test_a_machine_with_one_kind_of_cpu_is_told_as_ever() -> None:

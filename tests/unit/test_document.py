@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from made_series import made_page, made_series
 from rendered_markdown import rendered
 
-from model_profiling.analysis.series_views import LOWERING, THE_MODEL, UNKNOWN, module_tree
+from model_profiling.analysis.series_views import LOWERING, THE_MODEL, UNKNOWN, module_parts
 from model_profiling.analysis.sources import OperatorSource
 from model_profiling.core.formatting import printable
 from model_profiling.program import SourceRef
@@ -31,22 +31,9 @@ from model_profiling.report.document import (
     make_table,
     plain,
 )
-from model_profiling.report.explore_modules import explore_modules, explore_timeline
-from model_profiling.report.explore_operators import Texts, explore_operators, fit
+from model_profiling.report.explorers import Texts, explore_operators, explore_timeline, fit
 from model_profiling.report.html import block_html, json_text
-from model_profiling.report.terms import with_terms
 from model_profiling.report.text import render_markdown, render_terminal
-
-
-def test_a_term_is_explained_once_below_its_first_use() -> None:
-    first, last = Paragraph("Lowering added 2 calls."), make_list(["the delegates", "lowering"])[0]
-    page = list(with_terms([Heading("What next?"), first, make_table(("a",), [("b",)]), last]))
-    assert page.index(first) == 1 and page.index(last) == 4 and len(page) == 6
-    below_first, below_last = (render_terminal([page[place]]) for place in (2, 5))
-    assert below_first.startswith("Lowering: ") and below_last.startswith("Delegate: ")
-    assert "Lowering" not in below_last
-    folded, *after = with_terms([Folded("more", (first,)), first])
-    assert len(folded.blocks) == 2 and len(after) == 2, "explained where it is opened, and where it is read"
 
 
 @given(st.lists(st.text() | st.text().map(Code), min_size=2, max_size=2), st.text())
@@ -196,18 +183,6 @@ def test_every_block_on_a_terminal() -> None:
     ]
 
 
-def test_modules_hold_their_operators_and_those_of_what_is_inside() -> None:
-    series = made_series(25)
-    tree = module_tree(series.operators)
-    paths = {module.path: len(module.operators[0]) for module in tree.every()}
-    assert paths[""] == paths["encoder"] == paths["encoder.layers"] == 25
-    assert paths["encoder.layers.0"] == paths["encoder.layers.1.block"] == 10
-    assert paths["encoder.layers.2.block.4"] == 1
-    for module in tree.every():
-        if module.children:
-            assert sum(len(child.operators[0]) for child in module.children) == len(module.operators[0])
-
-
 @pytest.mark.parametrize(
     ("source", "name"),
     [
@@ -218,13 +193,13 @@ def test_modules_hold_their_operators_and_those_of_what_is_inside() -> None:
 )
 def test_what_no_module_holds_says_where_it_is_from(source: OperatorSource, name: str) -> None:
     operator = replace(made_series(1).operators[0], source=source)
-    assert [child.name for child in module_tree([operator]).children] == [name]
+    assert module_parts(operator) == (name,)
 
 
-def test_neither_a_tree_nor_a_name_is_endless() -> None:
+def test_neither_modules_nor_a_name_are_endless() -> None:
     place = SourceRef(module_path=".".join("a" * 5_000))
     operator = replace(made_series(1).operators[0], source=OperatorSource(place=place))
-    assert len(list(module_tree([operator]).every())) < 100
+    assert len(module_parts(operator)) < 100
     texts = Texts()
     assert texts.numbers(["a", "b", "a"]) == [0, 1, 0]
     texts.number("x" * 10_000)
@@ -244,9 +219,9 @@ def test_as_much_is_kept_as_fits(count: int, most: int) -> None:
 
 def test_a_small_run_is_whole() -> None:
     data = made_page(40)
-    blocks = [*explore_operators(data, ()), *explore_modules(data), *explore_timeline(data)]
+    blocks = [*explore_operators(data, ()), *explore_timeline(data)]
     explorers = [block for block in blocks if isinstance(block, Explorer)]
-    assert [each.kind for each in explorers] == ["operators", "modules", "timeline"]
+    assert [each.kind for each in explorers] == ["operators", "timeline"]
     for each in explorers:
         for view in each.data["views"]:  # type: ignore[attr-defined]
             assert view["note"] == ""

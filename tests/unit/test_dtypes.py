@@ -1,6 +1,6 @@
 """Which dtype to ship: the verdict follows the evidence on every kind of machine; the page says the same."""
 
-from dataclasses import replace
+from dataclasses import asdict, replace
 
 import pytest
 from hypothesis import given, settings
@@ -12,7 +12,7 @@ from model_profiling.core.records import read_record, write_record
 from model_profiling.export.records import EXAMPLE_INPUTS
 from model_profiling.program.graph_file import Undelegated, described, group_outside
 from model_profiling.report import dtypes
-from model_profiling.report.dtypes_document import dtypes_document, dtypes_table
+from model_profiling.report.dtypes import dtypes_document, dtypes_table
 from model_profiling.report.text import render_markdown, render_terminal
 from model_profiling.statistics.speedup import Speedup, Verdict
 
@@ -58,8 +58,11 @@ def pair(dtype: str, against: str, verdict: Verdict, ratio: float = 2.0) -> dtyp
 
 def made(machine: str, *sides: dtypes.DtypeSide, pairs: tuple[dtypes.DtypePair, ...] = ()) -> dtypes.Dtypes:
     found = dtypes.Dtypes(model="m", cpu="CPU X", machine=machine, sides=sides, pairs=pairs)  # type: ignore[arg-type]
-    ship, verdict = dtypes.decide(found)
-    return replace(found, ship=ship, verdict=verdict)
+    return replace(found, **asdict(dtypes.decide(found)))
+
+
+def said(found: dtypes.Dtypes) -> str:
+    return "\n".join(found.sentences)
 
 
 THREE = (side("fp32", 8.0), side("fp16", 4.0), side("int8", 3.9))
@@ -70,9 +73,11 @@ def test_accuracy_on_real_inputs_and_kept_layers_stand_beside_the_latency() -> N
     int8 = side("int8", 2.0, accuracy=measured, keep=("head", "stem"))
     pairs = (pair("int8", "fp32", Verdict.FASTER),)
     found = made("arm", side("fp32", 8.0), int8, pairs=pairs)
-    says_together(found.verdict, "Ship int8 with head and stem in fp32", "2.000 ms")
-    says_together(found.verdict, "0.02 of their range", "same top-1: 31 of 32", "32 calibration inputs")
+    says_together(said(found), "On this CPU", "int8 with head and stem in fp32", "2.000 ms")
+    assert "example inputs" not in said(found)
     page = render_markdown(dtypes_document(found))
+    says_together(page, "error against float32", "0.02")
+    says(page, "32 calibration inputs")
     says_together(page, "same top-1 as float32", "31 of 32")
     says(page, "int8: head, stem in fp32", "int8: ranges come from data.npz")
 
@@ -81,33 +86,34 @@ def test_on_sme2_the_fastest_beyond_noise_is_shipped() -> None:
     pairs = (pair("int8", "fp32", Verdict.FASTER), pair("int8", "fp16", Verdict.FASTER, 1.3))
     found = made("sme2", *THREE, pairs=pairs)
     assert found.ship == "int8"
-    says_together(found.verdict, "int8", "3.900 ms", "CPU X", "SME2")
-    says_together(found.verdict, "2.00x", "95%", "1.80", "2.20", "fp32")
-    assert "and faster than fp16" in found.verdict, "its ratio is in the list of comparisons"
-    says_together(found.verdict, "int8 calibration", "example inputs")
-    assert "projection" not in found.verdict
+    says_together(said(found), "int8", "3.900 ms", "CPU X", "SME2")
+    says_together(said(found), "2.00x", "1.80", "2.20", "fp32")
+    says_together(render_terminal([dtypes_table(found)]), "int8 compared with it", "2.00x", "1.30x")
+    assert not found.with_sme2, "the first answer has SME2"
+    says_together(said(found), "int8 calibration", "example inputs")
+    assert "projection" not in said(found)
 
 
 def test_within_noise_the_outputs_decide_and_not_the_lowest_median() -> None:
     pairs = (pair("int8", "fp32", Verdict.FASTER), pair("int8", "fp16", Verdict.NO_CHANGE, 1.02))
     found = made("sme2", *THREE, pairs=pairs)
     assert found.ship == "fp16"
-    says_together(found.verdict, "int8", "--budget", "fp16", "nearer", "PyTorch")
-    says_together(found.verdict, "int8", "2.00x", "fp32")
+    says(said(found), "int8 may be as fast", "--budget", "fp16 is nearer to PyTorch")
+    assert "as fast as" not in found.on_this_cpu, "no ratio of another format beside the one to ship"
     found = made("sme2", *THREE[1:], pairs=(pair("int8", "fp16", Verdict.SLOWER, 0.8),))
     assert found.ship == "fp16"
-    says_together(found.verdict, "int8", "lower median", "fp16", "faster")
+    says_together(said(found), "int8", "lower median", "fp16", "faster")
 
 
 def test_what_is_not_comparable_or_not_tested_is_not_judged() -> None:
     pairs = (pair("fp16", "fp32", Verdict.NOT_COMPARABLE),)
     found = made("sme2", *THREE[:2], pairs=pairs)
     assert found.ship == "fp16"
-    says_together(found.verdict, "fp16", "fp32", "not", pairs[0].speedup.reason)
-    assert "as fast as" not in found.verdict
+    says_together(said(found), "fp16", "fp32", "not", pairs[0].speedup.reason)
+    assert "as fast as" not in said(found)
     untested = dtypes.OnSme2("not tested", "there is no emulator")
     found = made("emulated", side("fp32", sme2=untested), side("fp16", sme2=untested))
-    assert "on SME2" not in found.verdict
+    assert "matrix arithmetic" not in said(found)
     assert "not tested" in render_terminal([dtypes_table(found)])
 
 
@@ -120,10 +126,13 @@ def test_on_arm_without_sme2_it_is_a_baseline_and_a_projection() -> None:
     pairs = (pair("fp16", "fp32", Verdict.FASTER), pair("fp16", "int8", Verdict.FASTER, 1.25))
     found = made("arm", *sides, pairs=pairs)
     assert found.ship == "fp16"
-    says_together(found.verdict, "no SME2", "baseline")
-    says_together(found.verdict, "projection", "1.000", "2.000 ms", "fp16")
-    says_together(found.verdict, "int8", "0.400", "0.900 ms", "would be faster")
-    says_together(found.verdict, "fp32", "3.000", "6.000 ms", "would be slower")
+    says_together(found.on_this_cpu, "fp16", "2.00x", "fp32", "no SME2")
+    assert found.with_sme2.startswith("probably int8")
+    says_together(
+        found.with_sme2, "projected", "not measured", "int8 0.400 to 0.900 ms", "fp16 1.000 to 2.000 ms"
+    )
+    near = replace(sides[0], projected=dtypes.Projected(0.8, 2.0, "published"))
+    says_together(made("arm", near, *sides[1:], pairs=pairs).with_sme2, "int8 and fp16", "equally fast")
 
 
 @pytest.mark.parametrize("machine", ["other", "emulated", "unknown"])
@@ -133,9 +142,9 @@ def test_without_latencies_of_an_arm_cpu_nothing_is_called_faster(machine: str) 
         sides = (replace(sides[0], latency=dtypes.Latency(BASELINE, 1.0, 1.0, 1.0)), *sides[1:])
     found = made(machine, *sides)
     assert found.ship is None
-    assert found.verdict.startswith("No recommendation: no Arm latency.")
-    says(found.verdict, "fp32: 100.0%", "fp16: 100.0%", "int8: 40.0%", "SME2")
-    assert " ms" not in found.verdict and "as fast as" not in found.verdict
+    assert found.on_this_cpu == "no recommendation: no Arm latency."
+    says_together(found.with_sme2, "fp32 100.0%", "fp16 100.0%", "int8 40.0%", "SME2")
+    assert " ms" not in said(found) and "as fast as" not in said(found)
 
 
 def test_outputs_too_far_off_exclude_a_dtype() -> None:
@@ -143,11 +152,12 @@ def test_outputs_too_far_off_exclude_a_dtype() -> None:
     pairs = (pair("int8", "fp16", Verdict.FASTER), pair("int8", "fp32", Verdict.FASTER))
     found = made("sme2", side("fp16", 4.0), side("int8", 2.0, accuracy=off), pairs=pairs)
     assert found.ship == "fp16"
-    says_together(found.verdict, "int8", "PyTorch", "float32", "0.4", "0.25")
-    says(found.verdict, "calibrate")
+    says_together(said(found), "int8", "PyTorch", "float32", "0.4", "0.25")
+    says(said(found), "calibrate")
     alone = made("sme2", side("int8", 2.0, accuracy=off))
     assert alone.ship is None
-    says_together(alone.verdict, "none", "int8", "0.4", "0.25")
+    assert alone.on_this_cpu.startswith("none")
+    says_together(said(alone), "int8", "0.4", "0.25")
 
 
 def test_a_format_that_misses_sme2_is_said_with_those_that_reach_it() -> None:
@@ -155,15 +165,14 @@ def test_a_format_that_misses_sme2_is_said_with_those_that_reach_it() -> None:
     ahead = pair("fp16", "fp32", Verdict.FASTER)
     found = made("sme2", side("fp32", 8.0), side("fp16", 4.0, sme2=none), pairs=(ahead,))
     assert found.ship == "fp16"
-    says(found.verdict, "none of it reaches SME2; fp32 with 4 of 4 matrix operators does")
+    says(said(found), "0.0% of the matrix arithmetic of fp16 reaches SME2", "fp32 does better")
     found = made("sme2", side("fp32", 8.0), side("fp16", 4.0), pairs=(ahead,))
-    assert "reaches SME2" not in found.verdict
+    assert "reaches SME2" not in said(found)
 
 
 def test_a_format_that_does_not_suit_the_model_is_left_out_with_its_reason() -> None:
     found = replace(made("emulated", side("fp32")), left_out={"int4": "'m' has no linear layer to quantize"})
-    said = "int4 was left out: 'm' has no linear layer to quantize."
-    assert said in dtypes.decide(found)[1] and said in render_markdown(dtypes_document(found))
+    assert "int4 was left out: 'm' has no linear layer to quantize." in dtypes.decide(found).notes
 
 
 def test_a_failed_dtype_stays_in_the_table_with_its_reason() -> None:
@@ -175,21 +184,7 @@ def test_a_failed_dtype_stays_in_the_table_with_its_reason() -> None:
     page = render_markdown(dtypes_document(found))
     assert any(line.startswith("- fp16") and failed.fix in line for line in page.splitlines())
     says(page, failed.problem)
-    says_together(found.verdict, "fp16", "failed", failed.problem)
-
-
-def test_the_page_says_what_stays_outside_and_why_operators_miss_sme2() -> None:
-    found = made("emulated", side("fp32"), side("fp16", outside=group_outside([GELU, GELU])))
-    says(found.verdict, "fp32: ", "0 operators outside", "fp16: ", "2 operators outside")
-    page = render_markdown(dtypes_document(found))
-    says_together(page, "2", GELU.operator, GELU.reason)
-    says(page.replace("\\", ""), GELU.replacement, GELU.source, "No latency was measured")
-    partly = dtypes.OnSme2(
-        "executed", "SME2 kernels were called", 3, 14, 0.3, (dtypes.MissesSme2("no such kernel", 11, 0.7),)
-    )
-    page = render_markdown(dtypes_document(made("emulated", side("fp32"), side("fp16", sme2=partly))))
-    says(page, "3 of 14")
-    says_together(page, "not", "SME2", "11 operators", "70.0%", "no such kernel")
+    says_together(said(found), "fp16", "failed", failed.problem)
 
 
 def test_what_stays_outside_is_explained_once_by_call_and_line() -> None:
@@ -238,10 +233,8 @@ def test_whatever_is_known_one_verdict_and_the_record_reads_back(
     pairs = tuple(pair(a, b, verdict) for (a, b), verdict in zip(combos, verdicts, strict=True))
     found = made(machine, *sides, pairs=pairs)
     assert found.ship not in failed
-    assert found.verdict.startswith(
-        f"Ship {found.ship}" if found.ship else "No recommendation: no Arm latency."
-    )
-    if "as fast as" in found.verdict:
+    assert found.on_this_cpu.startswith(found.ship or "no recommendation: no Arm latency.")
+    if "as fast as" in said(found):
         assert machine in ("sme2", "arm")
     path = tmp_path_factory.getbasetemp() / "dtypes.json"
     write_record(path, found)

@@ -22,8 +22,9 @@ from model_profiling.config.series import Series, natural_pairs  # noqa: E402
 from model_profiling.report import run_report  # noqa: E402
 from model_profiling.report.analysis_json import summary_facts  # noqa: E402
 from model_profiling.report.data import report_data  # noqa: E402
-from model_profiling.report.headline import headline_pair  # noqa: E402
-from model_profiling.report.run_report import truncate_for_page  # noqa: E402
+from model_profiling.report.document import Heading  # noqa: E402
+from model_profiling.report.run_report import run_document  # noqa: E402
+from model_profiling.report.text import render_markdown  # noqa: E402
 from model_profiling.report.verdict import verdict  # noqa: E402
 from model_profiling.runs import Run  # noqa: E402
 from model_profiling.runs.figures import compute_metrics, latencies  # noqa: E402
@@ -137,18 +138,13 @@ def test_pairs_by_name_are_found_in_time() -> None:
     assert len(natural_pairs(switches(1000))) == 1000
 
 
-def test_a_page_shows_what_it_has_room_for_and_says_where_the_rest_is(grown, monkeypatch):
+def test_a_page_of_too_many_series_says_where_they_are(grown, monkeypatch):
     small, large = (report_data(Run.open(run_dir), None) for run_dir in grown)
-    assert truncate_for_page(large) == (large, [])
-    monkeypatch.setattr(run_report, "PAIRS", 3)
-    monkeypatch.setattr(run_report, "SERIES", 8)
-    assert truncate_for_page(small) == (small, [])
-    short, (said,) = truncate_for_page(large)
-    says(str(said.text), "8 of 16 series", "3 of 8 comparisons", names.METRICS)
-    assert (
-        headline_pair(short) is headline_pair(large) and len(short.pairs) == 3 and len(short.experiments) == 8
-    )
-    assert short.outlook is large.outlook and short.remarks == large.remarks
-    assert len(short.evidence[0].kernels) == 8 and len(short.evidence[0].parity) == 3
+    monkeypatch.setattr(run_report, "MOST_SERIES", 8)
+    headings = [
+        [block.text for block in run_document(data) if isinstance(block, Heading)] for data in (small, large)
+    ]
+    assert "Latency" in headings[0] and "Latency" not in headings[1] and "How sure" in headings[1]
+    says(render_markdown(run_document(large)), "16 series", names.METRICS)
     text = " ".join(verdict(large))
     assert "more, all in" not in text, "eight fit into a sentence"

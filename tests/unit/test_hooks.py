@@ -60,16 +60,18 @@ def test_what_no_file_may_contain_is_found(tmp_path: Path) -> None:
         "model_profiling/crossing.py": 'import re\nFOUND = re.compile(r"(?m)^\\s*voltage: ([0-9]+)")\n',
         "model_profiling/nested.py": 'WORDS = r"(?:\\w+ ?)+end"\n',
         "model_profiling/one.py": "def f() -> None:\n    from model_profiling.two import g\n",
+        "model_profiling/telling.py": 'def f(said: str) -> bool:\n    return "run it again" in said\n',
         "docs/reference/licences.md": "| numpy |",
     }
     innocent = {
         "model_profiling/two.py": "from model_profiling import one\n",
         "model_profiling/other.py": "def f(x: int | None) -> None:\n    assert x is not None\n",
         "model_profiling/bounded.py": 'WORDS = r"(?m)^[ \\t]*(?:\\w{1,99} ?)+\\s{0,9}[^\\n]*;\\s*"\n',
+        "model_profiling/targets/log.py": 'def f(log: str) -> bool:\n    return "No such file" in log\n',
         "pyproject.toml": '[project]\ndependencies = ["numpy>=1", "scipy"]\noptional-dependencies = {}\n',
     }
     for name, text in {**broken, **innocent}.items():
-        (tmp_path / name).parent.mkdir(exist_ok=True)
+        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
         (tmp_path / name).write_text(text)
     subprocess.run(["git", "init", "-q", tmp_path], check=True)
     found = lint.house_rules(tmp_path)

@@ -207,7 +207,7 @@ def test_how_to_reproduce_names_the_command_of_every_session_once() -> None:
 
 
 def series(speedup: Speedup) -> SeriesComparison:
-    return SeriesComparison(BASE, BASE, speedup, False, None, (), True)
+    return SeriesComparison(BASE, BASE, speedup, False, None, (), "rounds")
 
 
 def compared(*found: SeriesComparison, limit: float | None = 0.05) -> Comparison:

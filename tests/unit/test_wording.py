@@ -33,7 +33,7 @@ from model_profiling.core.formatting import (
 )
 from model_profiling.core.progress import Lines
 from model_profiling.report import document
-from model_profiling.report.comparison_document import Outcome, TestCase, junit_xml
+from model_profiling.report.comparison_document import Outcome, Question, junit_xml
 from model_profiling.report.text import render_markdown, render_terminal
 from model_profiling.statistics.latency import (
     Conditions,
@@ -256,7 +256,7 @@ def test_no_renderer_and_no_line_of_a_command_lets_it_through(capfd: pytest.Capt
     assert len(render_terminal([document.Paragraph("one\ntwo")]).splitlines()) == 1, (
         "a name makes no second sentence"
     )
-    assert_harmless(junit_xml("s", [TestCase(HOSTILE, HOSTILE, "failed", HOSTILE, HOSTILE)]))
+    assert_harmless(junit_xml(HOSTILE, [Question(HOSTILE, "failed", HOSTILE, HOSTILE)]))
     for show in (frame.say, frame.warn, frame.fail, Lines().stage):
         show(HOSTILE)
     frame.facts({HOSTILE: HOSTILE})
@@ -271,7 +271,7 @@ OUTCOMES: tuple[Outcome, ...] = ("passed", "failed", "skipped", "error")
 
 
 def test_counts_and_children_follow_the_outcomes() -> None:
-    cases = [TestCase("g", outcome, outcome, f"why {outcome}", "more") for outcome in OUTCOMES]
+    cases = [Question(outcome, outcome, f"why {outcome}", "more") for outcome in OUTCOMES]
     root = ElementTree.fromstring(junit_xml("suite", cases))
     assert root.tag == "testsuites" and ElementTree.fromstring(junit_xml("none", [])).get("tests") == "0"
     (suite,) = root
@@ -296,14 +296,14 @@ def test_counts_and_children_follow_the_outcomes() -> None:
 @pytest.mark.parametrize("text", ["<&>\"'", "a\x00b\x1bc", "\ud800", "\uffff", "line\nbreak", "Ω → 漢"])
 def test_any_name_gives_a_document_that_parses(text: str) -> None:
     for outcome in OUTCOMES:
-        document = junit_xml(text, [TestCase(text, text, outcome, text, text)])
+        document = junit_xml(text, [Question(text, outcome, text, text)])
         root = ElementTree.fromstring(document.encode("utf-8"))
         assert root[0][0].get("name")
 
 
 @given(st.text(alphabet=st.characters(exclude_categories=["Cs"]), min_size=1), st.sampled_from(OUTCOMES))
 def test_text_that_xml_can_hold_survives(text: str, outcome: Outcome) -> None:
-    case = ElementTree.fromstring(junit_xml("s", [TestCase("g", text, outcome, "m", "d")]).encode())[0][0]
+    case = ElementTree.fromstring(junit_xml("s", [Question(text, outcome, "m", "d")]).encode())[0][0]
     kept = "".join(c for c in printable(text) if c >= " " and c not in "\ufffe\uffff")
     said = case.get("name") or ""
     assert all(c in said for c in kept)

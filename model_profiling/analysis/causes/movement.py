@@ -200,7 +200,12 @@ def _cancelling(
     line = source_line(written[0]) if written else ""
     for operator in operators:
         yield Concern(
-            (operator,), place, note, {"added_by_lowering": operator.origin == "lowering"}, line=line
+            (operator,),
+            place,
+            note,
+            {"added_by_lowering": operator.origin == "lowering"},
+            line=line,
+            between=not written,
         )
 
 
@@ -235,7 +240,9 @@ def layout_changes(case: Case, free: Free) -> Finding | None:
         f"Remove {plural(len(worth), 'layout change')} that lowering added",
         (f"keep one layout through the model: {first}", *others),
         [
-            Concern((operator,), f"between {before} and {after}", "", {"between": [before, after]})
+            Concern(
+                (operator,), f"between {before} and {after}", "", {"between": [before, after]}, between=True
+            )
             for operator, before, after in between
         ],
         {"added_by_lowering": len(added)},

@@ -439,7 +439,7 @@ def _advice(lines: Sequence[OutsideLine], *, alone: bool) -> str:
     why = "; ".join(dict.fromkeys(line.why for line in lines))
     remedy = first.remedy
     if len({line.remedy for line in lines}) > 1:
-        remedy = remedy.replace("instead:", "instead, in the first line:", 1)
+        remedy = f"in the first line, {remedy}"
     said = f"{why}; {remedy}" if first.reasons else REASON_NOT_KNOWN
     return said if alone and first.reasons else f"{_names(lines, quoted=True)}{_places(lines)}: {said}"
 

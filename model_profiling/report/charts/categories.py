@@ -47,7 +47,7 @@ def category_shift(pairing: Pairing, name: str) -> Chart:
     spec, spoken = _stacked(sides, {first: before.name, second: after.name})
     title = f"Where the time goes, {label}: {title}"
     summary = f"{shift_text(before, after, (first, second))} {spoken}"
-    return Chart(name, title, summary, spec, f"{names.ANALYSIS}: pairs, {label}")
+    return Chart(name, title, summary, spec, names.ANALYSIS)
 
 
 def categories_of(series: SeriesAnalysis, name: str) -> Chart:
@@ -55,7 +55,7 @@ def categories_of(series: SeriesAnalysis, name: str) -> Chart:
     largest = max(shown.parts, key=lambda part: shown.parts[part].percent)
     spec, spoken = _stacked({label: shown}, {label: largest})
     summary = f"{largest} is the largest part ({shown.parts[largest].cells[1]}). {spoken}"
-    source = f"{names.ANALYSIS}: series, {named(series.name)}"
+    source = names.ANALYSIS
     return Chart(name, titled("Where the time goes", series.label), summary, spec, source)
 
 

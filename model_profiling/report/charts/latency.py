@@ -40,7 +40,6 @@ class LatencySamples:
     """Every latency in the order of measuring, by launch or round; empty if none is kept."""
     unit: str
     """launch, or round."""
-    source: str
 
     @property
     def count(self) -> int:
@@ -57,7 +56,6 @@ def latency_samples(data: ReportData) -> list[LatencySamples]:
             dumps.latency,
             dumps.by_round(dumps.breakdown.e2e),
             dumps.unit,
-            dumps.first.path.name,
         )
         for found in data.experiments
         if (dumps := found.dumps) and found.times.are_shown
@@ -66,10 +64,9 @@ def latency_samples(data: ReportData) -> list[LatencySamples]:
 
 def _measured(data: ReportData, found: ExperimentReport, summary: LatencySummary) -> LatencySamples:
     kept = data.run.robust_stats(found.series)
-    file = found.result.latency if found.result and found.result.latency else names.METRICS
     unit = "launch" if found.latency and found.latency.way == "lockstep" else "round"
     label = draw.named(found.series.spoken(data.run.series))
-    return LatencySamples(label, summary, kept.end_to_end_rounds_ms if kept else (), unit, file)
+    return LatencySamples(label, summary, kept.end_to_end_rounds_ms if kept else (), unit)
 
 
 def spread(summary: LatencySummary) -> draw.Row:
@@ -116,7 +113,7 @@ def latency_chart(found: Sequence[LatencySamples], title: str, note: str = "") -
     )
     x = draw.axis(_axis_title(found, len(samples), last), _latency_scale(found))
     spec = draw.labelled({"rows": rows, "samples": samples}, layers, x, _SAMPLED_ROW)
-    return Chart("latency", title, f"{note}{said}.", spec, _files(found))
+    return Chart("latency", title, f"{note}{said}.", spec, f"*{names.ROBUST_STATS}")
 
 
 def _samples(place: int, found: LatencySamples, most: int, last: float) -> Iterator[draw.Row]:
@@ -157,15 +154,10 @@ def _latency_scale(found: Sequence[LatencySamples]) -> draw.Row:
     return draw.span(min(each.summary.minimum for each in found) * 0.98, _usual_end(found) * 1.01)
 
 
-def _files(found: Sequence[LatencySamples]) -> str:
-    return ", ".join(dict.fromkeys(each.source for each in found))
-
-
 def ladder_chart(data: ReportData) -> Chart | None:
-    """The rungs of an ablation ladder, on the fewest threads: latency and what each rung's feature brings;
-    without latencies, how many kinds of kernels ran."""
-    found = _rungs(data.experiments)
-    said = (_timed_rungs if data.timed else _kernel_rungs)(data, found)
+    """The rungs of an ablation ladder, on the fewest threads: latency and what each rung's feature brings."""
+    found = _rungs(data.experiments) if data.timed else []
+    said = _timed_rungs(data, found)
     if not any(value for _, value in said):
         return None
     rows: list[draw.Row] = [
@@ -179,16 +171,14 @@ def ladder_chart(data: ReportData) -> Chart | None:
         for place, (rung, (text, value)) in enumerate(zip(found, said, strict=True))
     ]
     measured = "ms; line: nine in ten"
-    bars: draw.Layer = {"tip": {"rung": "rung", "value": measured if data.timed else "kernels"}, **draw.BOX}
+    bars: draw.Layer = {"tip": {"rung": "rung", "value": measured}, **draw.BOX}
     layers = [
-        draw.layer("rows", "bar", x="_zero", x2="value", color=draw.series_colour(0), opacity=0.8, **bars)
+        draw.layer("rows", "bar", x="_zero", x2="value", color=draw.series_colour(0), opacity=0.8, **bars),
+        draw.layer("rows", "rule", x="p5", x2="p95", y="_middle", strokeWidth=2),
     ]
-    if data.timed:
-        layers.append(draw.layer("rows", "rule", x="p5", x2="p95", y="_middle", strokeWidth=2))
-    x = draw.axis(measured if data.timed else "kinds of KleidiAI kernels that ran; no time was measured")
-    source = f"{names.METRICS}: latencies, comparisons" if data.timed else f"the files *{names.KERNELS_CSV}"
-    spec = draw.labelled({"rows": rows}, layers, x)
-    return Chart("ladder", "The ladder: what each CPU feature brings", draw.sentence(rows), spec, source)
+    spec = draw.labelled({"rows": rows}, layers, draw.axis(measured))
+    title = "The ladder: what each CPU feature brings"
+    return Chart("ladder", title, draw.sentence(rows), spec, names.METRICS)
 
 
 def _rungs(experiments: Sequence[ExperimentReport]) -> list[ExperimentReport]:
@@ -211,15 +201,3 @@ def _timed_rungs(data: ReportData, rungs: Sequence[ExperimentReport]) -> list[tu
         took = milliseconds(summary.median) if summary else MISSING
         said.append((f"{took} ms{bought}", summary.median if summary else 0.0))
     return said
-
-
-def _kernel_rungs(data: ReportData, rungs: Sequence[ExperimentReport]) -> list[tuple[str, float]]:
-    ran = {found.series: found.instruction_sets for place in data.evidence[:1] for found in place.kernels}
-    kernels = [ran.get(found.series, {}) for found in rungs]
-    return [
-        (
-            ", ".join(f"{count} {isa}" for isa, count in each.items()) or "no KleidiAI kernel",
-            sum(each.values()),
-        )
-        for each in kernels
-    ]

@@ -87,67 +87,46 @@ def operators_before_after(pairing: Pairing, ordered: Sequence[OperatorPair], na
     label = named(pairing.label)
     title = f"The {len(rows)} longest operators, {first} and {second}: {label}"
     spec = labelled({"rows": rows}, layers, x)
-    return Chart(name, title, f"{'; '.join(said)}.", spec, f"{names.ANALYSIS}: pairs, {label}, operators")
+    return Chart(name, title, f"{'; '.join(said)}.", spec, names.ANALYSIS)
 
 
 def longest_operators(series: SeriesAnalysis, longest: Sequence[Operator], name: str) -> Chart | None:
     shown = break_down(series)
-    bars = []
-    for operator in [each for each in longest if each.typical_ms > 0][:_SHOWN]:
-        ms, share = shown.of([operator]).cells
-        bars.append((operator, f"{ms} ms ({share})", float(ms)))
-    title = titled(f"The {len(bars)} longest operators", series.label)
-    return _bars(
-        name, title, f"{names.ANALYSIS}: series, {named(series.name)}", bars, "ms in a typical traced run"
-    )
-
-
-def arithmetic_of_operators(operators: Sequence[tuple[Operator, str]], whose: str, name: str) -> Chart | None:
-    """For runs without times: the operators with most arithmetic, and what their kernels became."""
-    bars = []
-    for operator, became in [each for each in operators if each[0].source.flops][:_SHOWN]:
-        millions = f"{(operator.source.flops or 0) / 1e6:.1f}"
-        kernel = f", {named(became)}" if became else ""
-        bars.append((operator, f"{millions} million{kernel}", float(millions)))
-    title = titled(f"The {len(bars)} operators with most arithmetic", whose)
-    return _bars(name, title, names.GRAPH, bars, "million operations; no time was measured")
-
-
-def _bars(
-    name: str, title: str, source: str, bars: Sequence[tuple[Operator, str, float]], unit: str
-) -> Chart | None:
+    bars = [(each, *shown.of([each]).cells) for each in longest if each.typical_ms > 0][:_SHOWN]
     if not bars:
         return None
     rows: list[Row] = [
         {
             **band(place, 0.48, 0.9),
             **_operator(operator),
-            "_label": f"{text}: {_layer_first(operator)}",
-            "value": value,
+            "_label": f"{ms} ms ({share}): {_layer_first(operator)}",
+            "value": float(ms),
         }
-        for place, (operator, text, value) in enumerate(bars)
+        for place, (operator, ms, share) in enumerate(bars)
     ]
+    unit = "ms in a typical traced run"
     tip = {**_TIP, "value": unit}
     layers = [layer("rows", "bar", x="_zero", x2="value", **BOX, color=category_colours(rows), tip=tip)]
-    said = "; ".join(f"{_layer_first(each)} ({each.category.value}): {text}" for each, text, _ in bars)
-    return Chart(name, title, f"{said}.", labelled({"rows": rows}, layers, axis(unit)), source)
+    said = "; ".join(
+        f"{_layer_first(each)} ({each.category.value}): {ms} ms ({share})" for each, ms, share in bars
+    )
+    title = titled(f"The {len(bars)} longest operators", series.label)
+    spec = labelled({"rows": rows}, layers, axis(unit))
+    return Chart(name, title, f"{said}.", spec, names.ANALYSIS)
 
 
-_STRIPES = 48
 _MOST_PROJECTIONS = 4
 
 
 def headroom_chart(projections: Sequence[Projection], every: Collection[Series]) -> Chart | None:
-    """For every series the measured latency and, striped below it, the projected range."""
+    """For every series the measured latency and, dashed below it, the projected range."""
     known = [(found, found.latency_ms) for found in projections if found.latency_ms is not None]
     known = known[:_MOST_PROJECTIONS]
     if not known:
         return None
-    step = max(max(ms, found.ms(found.low) or 0.0) for found, ms in known) / _STRIPES
     rows: list[Row] = []
     measured: list[Row] = []
     projected: list[Row] = []
-    stripes: list[Row] = []
     said: list[str] = []
     for found, latency in known:
         name, place = named(found.series.spoken(every)), len(rows)
@@ -159,17 +138,15 @@ def headroom_chart(projections: Sequence[Projection], every: Collection[Series])
             {"_row": place + 1, "_label": f"PROJECTION with SME2, not measured: {ends}"},
         ]
         measured.append({**band(place, 0.46, 0.94), "series": name, "ms": round(latency, 5)})
-        bar = band(place + 1, 0.46, 0.94)
         projected.append(
             {
-                **bar,
+                **band(place + 1, 0.46, 0.94),
                 "series": name,
                 "from": round(short, 5),
                 "to": round(long, 5),
                 "least": round(latency / found.ceiling, 5) if math.isfinite(found.ceiling) else 0,
             }
         )
-        stripes += [{"_at": round(step * (number + 0.5), 5), **bar} for number in range(int(long / step))]
         said.append(
             f"{name}: {milliseconds(latency)} ms measured; projected, not measured: {ends} with SME2, "
             f"{found.low:.2f}x to {found.high:.2f}x as fast"
@@ -178,10 +155,9 @@ def headroom_chart(projections: Sequence[Projection], every: Collection[Series])
     ahead = {"series": "series", "from": "projected, from ms", "to": "to ms", "least": "limit, ms"}
     layers = [
         layer("measured", "bar", x="_zero", x2="ms", **BOX, tip=tip, color=series_colour(0)),
-        layer("stripes", "rule", x="_at", **BOX, strokeWidth=1, opacity=0.35),
         *projection(ahead),
     ]
-    data = {"rows": rows, "measured": measured, "projected": projected, "stripes": stripes}
-    spec = labelled(data, layers, axis("ms; striped and dashed: projection, shaded: its range"))
+    data = {"rows": rows, "measured": measured, "projected": projected}
+    spec = labelled(data, layers, axis("ms; dashed: projection, shaded: its range"))
     title = "What SME2 could bring: a projection, not a measurement"
-    return Chart("headroom", title, f"{'; '.join(said)}.", spec, f"{names.ANALYSIS}: sme2_headroom")
+    return Chart("headroom", title, f"{'; '.join(said)}.", spec, names.ANALYSIS)

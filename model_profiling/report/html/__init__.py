@@ -15,7 +15,6 @@ from importlib.resources import files as resources
 from pathlib import Path
 from urllib.parse import quote
 
-from model_profiling.config import names
 from model_profiling.core import files
 from model_profiling.core.errors import ProfilingError
 from model_profiling.core.formatting import MISSING, printable, printable_data
@@ -219,7 +218,7 @@ def _put_together() -> str:
 
 _STYLES = ("page.css", "blocks.css", "explorers.css")
 _SCRIPTS = (
-    "dom.js", "page.js", "charts.js", "operators.js", "flame.js", "modules.js", "timeline.js",
+    "dom.js", "page.js", "charts.js", "operators.js", "flame.js", "timeline.js",
 )  # fmt: skip
 _VEGA = (
     "The charts of this page are drawn by Vega, Vega-Lite and Vega-Embed: Copyright University of Washington "
@@ -319,15 +318,9 @@ def _section(section: _Section) -> str:
 def _sources(block: doc.Block) -> list[str]:
     match block:
         case doc.Table(source=source) | doc.Chart(source=source):
-            return _files(source)
+            return [source] if source else []
         case doc.Explorer(source=source, instead=inside):
-            return [*_files(source), *(each for block in inside for each in _sources(block))]
+            return [source, *(each for block in inside for each in _sources(block))]
         case doc.Folded(blocks=inside):
             return [each for block in inside for each in _sources(block)]
     return []
-
-
-def _files(source: str) -> list[str]:
-    """The files that a source names; files of several series as one pattern."""
-    named = re.sub(r"[#:] ?.*$", "", source).removeprefix("the files ").split(", ") if source else []
-    return [f"*{names.ROBUST_STATS}" if name.endswith(names.ROBUST_STATS) else name for name in named]

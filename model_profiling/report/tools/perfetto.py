@@ -1,33 +1,29 @@
 """A trace in Chrome's JSON format, which Perfetto and other viewers open: a process for each experiment, a
 thread for each run, nested slices with what is known about every operator.
 
-Times are those of the dumps, on the machine's clock if the journal has it. Times that mean nothing (of an
-emulator, or of a run that traces kernels) are left out: slices then keep their order and nesting, and are all
-equally wide.
+Times are those of the dumps, on the machine's clock if the journal has it. A run whose times mean nothing (of
+an emulator, or of a run that traces kernels) has no trace.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from itertools import pairwise
 from pathlib import Path
 
 from model_profiling._version import __version__
-from model_profiling.analysis.event_views import RunSlices, Slice, clock_origins, slice_runs
+from model_profiling.analysis.event_views import Slice, clock_origins, slice_runs
 from model_profiling.analysis.headroom import proven_on_sme
 from model_profiling.analysis.operators import Operator
 from model_profiling.analysis.series import SeriesAnalysis
 from model_profiling.core.formatting import plural
 from model_profiling.facts.operators import OPERATOR_FACTS, OperatorRow
 from model_profiling.report.data import ReportData
-from model_profiling.report.tools import no_dumps, write_json
+from model_profiling.report.tools import NothingToShow, no_dumps, write_json
 from model_profiling.runs import Times
 
 FILE = "trace.json"
 _MOST_SLICES = 20_000
 """A larger trace is slow to make and to view; then only some runs are chosen, and the trace says how many."""
-_STEP_NS = 1000
-"""Width of a slice where only the order is shown."""
 
 Json = dict[str, object]
 
@@ -35,7 +31,10 @@ Json = dict[str, object]
 def write(data: ReportData, folder: Path) -> tuple[Path, ...]:
     if data.analysis is None:
         raise no_dumps(data)
-    series = data.analysis.series
+    series = [found for found in data.analysis.series if found.times.are_shown]
+    if not series:
+        problem = f"the times of {data.run.path} mean nothing ({data.times.origin})"
+        raise NothingToShow(problem, "measure on hardware, or use --for speedscope")
     slices = sum(len(found.first.attribution.groups[0].nodes) * found.runs for found in series)
     share = min(1.0, _MOST_SLICES / max(1, slices))
     zeros, one_clock = _clock_zeros(data, series)
@@ -56,7 +55,7 @@ def arguments(operator: Operator) -> Json:
 def _clock_zeros(data: ReportData, series: Sequence[SeriesAnalysis]) -> tuple[Mapping[Path, int], bool]:
     """Return what to add to the times of each dump so that the trace begins at zero, and whether all dumps
     are on the machine's clock."""
-    dumps = [dump for found in series for dump in found.rounds if found.times.are_shown]
+    dumps = [dump for found in series for dump in found.rounds]
     origins = clock_origins(data.run, series)
     one_clock = bool(dumps) and all(dump.path in origins for dump in dumps)
     zeros = {dump.path: origins[dump.path] if one_clock else 0 for dump in dumps}
@@ -88,9 +87,7 @@ def _process(
     most = max(1, int(series.runs * share))
     runs = f"{most} of {plural(series.runs, 'run')}" if most < series.runs else plural(series.runs, "run")
     threads = plural(series.series.threads, "thread") if series.series.threads else ""
-    widths = f"times are {series.times.value}: order only, widths mean nothing"
-    if series.times.are_shown:
-        widths = "times as recorded on an unknown machine" if series.times is Times.UNKNOWN else ""
+    widths = "times as recorded on an unknown machine" if series.times is Times.UNKNOWN else ""
     # Viewers show the process number after the name: brackets keep the two apart.
     details = "; ".join(filter(None, (threads, widths)))
     name = f"{series.series.experiment} ({details})" if details else series.series.experiment
@@ -102,17 +99,17 @@ def _process(
         number = f"{series.unit} {run.dump.dump.round + 1:02}, run {run.number + 1:03}"
         yield _named("thread_name", process, thread, {"name": number})
         offset = zeros.get(run.dump.path, 0)
-        for slice_, begin, end in _placed(run, series.times.are_shown):
+        for slice_ in run.slices:
+            begin, end = slice_.begin_ns, slice_.end_ns
             known = about_node.get(id(slice_.node))
             if known is None:
                 known = about_node[id(slice_.node)] = _about_node(series, slice_, proven)
             event: Json = {**known, "ph": "X", "pid": process, "tid": thread}
             event |= {"ts": (begin + offset) / 1e3, "dur": (end - begin) / 1e3}
-            if series.times.are_shown:
-                own = {"self time ns": slice_.self_ns}
-                if slice_.duration_ns != end - begin:
-                    own["recorded duration ns"] = slice_.duration_ns
-                event["args"] = {**known["args"], **own}  # type: ignore[dict-item]
+            own = {"self time ns": slice_.self_ns}
+            if slice_.duration_ns != end - begin:
+                own["recorded duration ns"] = slice_.duration_ns
+            event["args"] = {**known["args"], **own}  # type: ignore[dict-item]
             yield event
 
 
@@ -133,17 +130,3 @@ def _about_node(series: SeriesAnalysis, slice_: Slice, proven: Mapping[int, str]
     if node.call >= 0:
         facts["call"] = node.call
     return {"name": node.name, "cat": operator.category.value if operator else node.level, "args": facts}
-
-
-def _placed(run: RunSlices, timed: bool) -> Iterator[tuple[Slice, int, int]]:
-    """Yield each slice with its begin and end; without times, one step for each slice that holds no other."""
-    if timed:
-        yield from ((slice_, slice_.begin_ns, slice_.end_ns) for slice_ in run.slices)
-        return
-    depths = [slice_.depth for slice_ in run.slices] + [-1]
-    steps = [0]
-    for depth, after in pairwise(depths):
-        steps.append(steps[-1] + (_STEP_NS if after <= depth else 0))
-    for place, slice_ in enumerate(run.slices):
-        end = next(at for at in range(place + 1, len(depths)) if depths[at] <= slice_.depth)
-        yield slice_, steps[place], steps[end]

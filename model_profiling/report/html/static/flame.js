@@ -1,4 +1,4 @@
-// Bars above one another, each as wide as what it stands for: the modules of a model, the events of a run.
+// Bars above one another, each as wide as what it stands for: the events of a run.
 // An item is {depth, start, size, label, said, tip, colour, inside: how far below it may be looked into}.
 const BAR = 26;
 const LETTER = 6.9;

@@ -13,21 +13,26 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import groupby
 
+import numpy as np
+
+from model_profiling.analysis.attribution import RunGroup
 from model_profiling.analysis.matching import kernels_for
 from model_profiling.analysis.operators import Operator
 from model_profiling.analysis.series import SeriesAnalysis
 from model_profiling.config import names
-from model_profiling.core.formatting import MISSING, percent
+from model_profiling.core.formatting import MISSING, milliseconds, percent
 from model_profiling.facts.operators import OPERATOR_FACTS, OperatorRow
 from model_profiling.report import breakdown, cells
+from model_profiling.report.charts import PARTS
 from model_profiling.report.data import ReportData
 from model_profiling.report.document import Block, Explorer, plain
 from model_profiling.report.html import json_size
 
 # Data is kept small: texts are written once and named by number, and what is too much is left out.
 
-OPERATORS_BYTES, MODULES_BYTES, TIMELINE_BYTES = 750_000, 150_000, 180_000
+OPERATORS_BYTES, TIMELINE_BYTES = 750_000, 180_000
 """The most bytes of each explorer, so that a page with its charts, tables and scripts stays within 2.5 MB."""
 _LONGEST = 400
 """Characters of a text that are kept; no real name is longer."""
@@ -229,3 +234,128 @@ class _Known:
         if id(series) not in self._sme2:
             self._sme2[id(series)] = self._data.sme2_of(series)
         return self._sme2[id(series)]
+
+
+# One typical run of each series over time: execute holds calls, calls hold modules, modules hold operators.
+#     {texts, categories: [[name, colour]...],
+#      views: [{label, file, run, lead, note,
+#               events: [[name, category, depth, start ns, duration ns]...]}...]}
+# Names are indices into texts; the category is -1 for what is not an operator, -2 for a module. The run is of
+# the first dump, so that its timeline file holds the same events, apart from modules.
+
+
+_CALLS = {
+    "delegate": "delegate call", "operator": "operator call", "move": "move", "jump": "jump", "free": "free",
+}  # fmt: skip
+_EVENT, _MODULE = -1, -2
+
+
+@dataclass(frozen=True, slots=True)
+class _Event:
+    name: str
+    category: int
+    depth: int
+    start_ns: int
+    duration_ns: int
+    module: str = ""
+    call: int = -1
+    """Of an operator, as its module."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Run:
+    series: SeriesAnalysis
+    number: int
+    """As the timeline file counts it."""
+    events: Sequence[_Event]
+    """Ordered by start."""
+
+
+def explore_timeline(data: ReportData) -> list[Block]:
+    """Return nothing where times mean nothing."""
+    if data.analysis is None or not data.times.are_shown:
+        return []
+    runs = [_typical(series) for series in data.analysis.series if series.times.are_shown]
+    if not runs:
+        return []
+    most = max(len(run.events) for run in runs)
+    shown = fit(lambda limit: _timeline_data(runs, limit), most, TIMELINE_BYTES)
+    return [Explorer("timeline", "One run from start to end", shown, (), f"*{names.TIMELINE_CSV}")]
+
+
+def _typical(series: SeriesAnalysis) -> _Run:
+    """The run of the first dump that is nearest to the median of all."""
+    dump = series.first
+    number = int(np.argmin(np.abs(dump.attribution.e2e_ns() - series.latency.median * 1e6)))
+    for group, owners in zip(dump.attribution.groups, dump.operator_of_event, strict=True):
+        rows = np.flatnonzero(group.runs == number)
+        if len(rows):
+            operators = [dump.operators[owner] if owner >= 0 else None for owner in owners.tolist()]
+            events = [*_events(group, int(rows[0]), operators)]
+            events += _modules(events)
+            return _Run(series, number, sorted(events, key=lambda event: (event.start_ns, event.depth)))
+    raise AssertionError("every run is in a group")
+
+
+def _events(group: RunGroup, row: int, operators: Sequence[Operator | None]) -> Iterator[_Event]:
+    start, duration, parts = group.start_ns[row].tolist(), group.duration_ns[row].tolist(), list(PARTS)
+    for node in group.nodes:
+        operator, name, depth, above = operators[node.column], node.name, 0, node.parent
+        if node.level == "call":
+            name = operator.name if operator else _CALLS.get(node.call_kind, node.name)
+        while above >= 0:
+            depth, above = depth + 1, group.nodes[above].parent
+        begin, took = start[node.column] - start[-1], duration[node.column]
+        if operator is None:
+            yield _Event(name, _EVENT, depth, begin, took)
+        else:  # below its module
+            category = parts.index(operator.category.value)
+            yield _Event(name, category, depth + 1, begin, took, operator.place, operator.call)
+
+
+def _modules(events: Sequence[_Event]) -> Iterator[_Event]:
+    """Yield a bar for each module, around its operators that ran one after another."""
+    operators = sorted((each for each in events if each.module), key=lambda each: each.start_ns)
+    alike = groupby(operators, key=lambda each: (each.module, each.depth, each.call))
+    for (module, depth, _), members in alike:
+        inside = list(members)
+        start, end = inside[0].start_ns, max(each.start_ns + each.duration_ns for each in inside)
+        yield _Event(module, _MODULE, depth - 1, start, end - start)
+
+
+def _timeline_data(runs: Sequence[_Run], limit: int) -> Data:
+    texts = Texts()
+    return {
+        "categories": [list(part) for part in PARTS.items()],
+        "views": [_timeline_view(run, limit, texts) for run in runs],
+        "texts": texts.all,
+    }
+
+
+def _timeline_view(run: _Run, limit: int, texts: Texts) -> dict[str, object]:
+    by_length = sorted(run.events, key=lambda event: -event.duration_ns)
+    drawn = {id(event) for event in by_length[:limit]}
+    whole, dump = by_length[0].duration_ns, run.series.first
+    file = f"{dump.path.parent.name}/{dump.stem}{names.TIMELINE_CSV}"
+    note = ""
+    if left := by_length[limit:]:
+        share = sum(event.duration_ns for event in left if event.module) / (whole or 1)
+        note = (
+            f"To keep this page small, the {len(left):,} shortest of {len(run.events):,} events are not "
+            f"drawn; their operators take {percent(share)} of the run. All are in {file}."
+        )
+    return {
+        "label": run.series.name,
+        "file": file,
+        "run": run.number,
+        "lead": (
+            f"Run {run.number} of {file}, the most typical one in this file: "
+            f"{milliseconds(whole / 1e6)} ms with the tracer on."
+        ),
+        "events": [
+            [texts.number(event.name), event.category, event.depth, event.start_ns, event.duration_ns]
+            for event in run.events
+            if id(event) in drawn
+        ],
+        "note": note,
+    }
