@@ -16,8 +16,7 @@ from model_profiling.config import names
 from model_profiling.config.series import Series
 from model_profiling.core.formatting import MISSING, listing, plural
 from model_profiling.report import document as doc
-from model_profiling.report.breakdown import break_down
-from model_profiling.report.cells import median_cell, series_columns, sme2_switch, spread_cell
+from model_profiling.report.breakdown import break_down, median_cell, series_columns, sme2_switch, spread_cell
 from model_profiling.report.charts import named as drawn_name
 from model_profiling.report.charts.categories import several_runs
 from model_profiling.report.data import ExperimentReport, ReportData, headline_pair, headline_series

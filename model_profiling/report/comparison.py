@@ -15,7 +15,7 @@ from model_profiling.core.formatting import listing, percent, plural, short_rate
 from model_profiling.core.records import record_json
 from model_profiling.report import tables
 from model_profiling.report.analysis_json import pairing_facts
-from model_profiling.report.cells import speedup_text
+from model_profiling.report.breakdown import speedup_text
 from model_profiling.report.tables import Records
 from model_profiling.runs import Times
 from model_profiling.runs.metrics import PairSpeedup

@@ -17,7 +17,7 @@ from model_profiling.core.formatting import MISSING, listing, milliseconds, perc
 from model_profiling.core.records import parse_record, read_json_object
 from model_profiling.export.records import EXAMPLE_INPUTS
 from model_profiling.report import document as doc
-from model_profiling.report.cells import number_cell
+from model_profiling.report.breakdown import number_cell
 from model_profiling.statistics.speedup import Speedup, Verdict
 
 Machine = Literal["sme2", "arm", "other", "emulated", "unknown"]

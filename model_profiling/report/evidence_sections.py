@@ -16,8 +16,7 @@ from model_profiling.analysis.series import SeriesAnalysis
 from model_profiling.config import names
 from model_profiling.core.formatting import MISSING, capitalized, decimals_for, milliseconds, percent, plural
 from model_profiling.report import document as doc
-from model_profiling.report.breakdown import TRACER_SAID, break_down
-from model_profiling.report.cells import series_columns, sme2_switch
+from model_profiling.report.breakdown import TRACER_SAID, break_down, series_columns, sme2_switch
 from model_profiling.report.charts.latency import ladder_chart
 from model_profiling.report.data import ReportData
 from model_profiling.report.headroom import what_sme2_could_bring

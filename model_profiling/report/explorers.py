@@ -24,7 +24,7 @@ from model_profiling.analysis.series import SeriesAnalysis
 from model_profiling.config import names
 from model_profiling.core.formatting import MISSING, milliseconds, percent
 from model_profiling.facts.operators import OPERATOR_FACTS, OperatorRow
-from model_profiling.report import breakdown, cells
+from model_profiling.report import breakdown
 from model_profiling.report.charts import PARTS
 from model_profiling.report.data import ReportData
 from model_profiling.report.document import Block, Explorer, plain
@@ -124,32 +124,32 @@ def _rows(view: breakdown.View, known: _Known) -> Iterator[_Row]:
     if view.pairing is None:
         (series,) = view.series
         for operator in series.operators:
-            spent = shown[0].of([operator]).cells if shown else cells.work_cells((operator,))
+            spent = shown[0].of([operator]).cells if shown else breakdown.work_cells((operator,))
             size = operator.typical_ms if shown else operator.source.flops or 0
             sme2 = known.sme2(series)[series.place(operator)]
             variant = operator.family or MISSING
             yield _Row(_cells(operator, spent, sme2, variant), ((series, operator),), size)
         return
     for pair in view.pairing.operators:
-        figures: tuple[str, ...] = cells.work_cells((pair.main,))
+        figures: tuple[str, ...] = breakdown.work_cells((pair.main,))
         weight: float = pair.main.source.flops or 0
         if shown:
             before, after = shown
             ours = before.of(pair.baseline).cells[0] if pair.baseline else MISSING
             theirs = after.of(pair.candidate).cells if pair.candidate else (MISSING, MISSING)
-            ratio = cells.change_cells(ours, theirs[0], pair.ratio, pair.speedup)[1]
-            figures = (ours, *theirs, ratio, cells.verdict_of(pair.speedup))
+            ratio = breakdown.change_cells(ours, theirs[0], pair.ratio, pair.speedup)[1]
+            figures = (ours, *theirs, ratio, breakdown.verdict_of(pair.speedup))
             weight = max(pair.candidate_ms, pair.baseline_ms)
         sides = zip(view.series, (pair.baseline, pair.candidate), strict=True)
         inside = tuple((series, operator) for series, side in sides for operator in side)
-        sme2 = cells.sme2_cell(pair, view.pairing, *map(known.sme2, view.series))
-        variant = cells.variant_cell(pair)
+        sme2 = breakdown.sme2_cell(pair, view.pairing, *map(known.sme2, view.series))
+        variant = breakdown.variant_cell(pair)
         yield _Row(_cells(pair.main, figures, sme2, variant), inside, weight)
 
 
 def _cells(operator: Operator, figures: Sequence[str], sme2: str, variant: str) -> tuple[str, ...]:
-    named = plain(cells.layer_cell(operator)), operator.name, operator.category.value
-    return *named, *figures, sme2, variant, *cells.place_cells(operator)
+    named = plain(breakdown.layer_cell(operator)), operator.name, operator.category.value
+    return *named, *figures, sme2, variant, *breakdown.place_cells(operator)
 
 
 def _data(listed: Sequence[_Listed], known: _Known, most_rows: int, most_opened: int) -> Data:
@@ -177,7 +177,7 @@ def _data(listed: Sequence[_Listed], known: _Known, most_rows: int, most_opened:
             {
                 "label": view.label,
                 "place": view.place,
-                "headers": (*cells.NAME_HEADERS, *figures, "SME2", "variant", *cells.PLACE_HEADERS),
+                "headers": (*breakdown.NAME_HEADERS, *figures, "SME2", "variant", *breakdown.PLACE_HEADERS),
                 "numbers": numbers,
                 "rows": [texts.numbers(row.cells) for row in rows[:most_rows]],
                 "inside": inside,

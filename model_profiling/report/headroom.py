@@ -12,7 +12,7 @@ from model_profiling.analysis.headroom import FACTORS_FROM, Outlook, Part, Proje
 from model_profiling.config.series import Series
 from model_profiling.core.formatting import MISSING, as_code, capitalized, milliseconds, percent, plural, span
 from model_profiling.report import document as doc
-from model_profiling.report.cells import series_columns
+from model_profiling.report.breakdown import series_columns
 from model_profiling.report.charts.operators import headroom_chart
 from model_profiling.report.data import ReportData
 

@@ -10,7 +10,7 @@ from typing import Literal
 from model_profiling.analysis.causes.language import limited_by_memory
 from model_profiling.analysis.causes.sme2 import ONE_ROW_ISSUE
 from model_profiling.core.formatting import listing, milliseconds, percent, plural, short_rate, size
-from model_profiling.report.cells import speedup_text
+from model_profiling.report.breakdown import speedup_text
 from model_profiling.statistics.measure import MARKS, Measure
 from model_profiling.statistics.speedup import Speedup, Verdict
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from model_profiling.core.formatting import MISSING, listing, milliseconds, percent, short_rate, size
+from model_profiling.core.formatting import MISSING, milliseconds, percent, short_rate, size
 from model_profiling.program.category import Category
 from model_profiling.report import charts as draw
 from model_profiling.report import document as doc
@@ -26,10 +26,8 @@ def language_document(found: Language) -> list[doc.Block]:
         doc.Heading("Prompt and answer side by side"),
         language_table(found),
         *doc.make_list(_notes(found)),
-        *_limits(found),
         *_parts(found),
         *_layers(found),
-        *_kernels(found),
         doc.Heading("Runs"),
         doc.make_table(
             ("case", "method", "report", "first finding"),
@@ -108,15 +106,6 @@ def _notes(found: Language) -> Iterator[str]:
     yield from found.warnings
 
 
-def _limits(found: Language) -> Iterator[doc.Block]:
-    """What could be done in each phase, as its own report says it."""
-    known = [case for case in found.spoken_of if case.findings]
-    if known:
-        yield doc.Heading("What limits each phase")
-        rows = [(case.name, each.text, each.action) for case in known for each in case.findings]
-        yield doc.make_table(("case", "finding", "what to do"), rows)
-
-
 def _layers(found: Language) -> Iterator[doc.Block]:
     timed = [case for case in found.cases if case.layers]
     if not timed:
@@ -160,14 +149,6 @@ def _parts_table(found: Language) -> doc.Block:
         if case.parts
     ]
     return doc.make_table(("case", *columns), rows, numbers=range(1, len(columns) + 1))
-
-
-def _kernels(found: Language) -> Iterator[doc.Block]:
-    first = [*found.of("prompt")[:1], *found.of("answer")[:1]]
-    known = [case for case in first if case.kernels]
-    if known:
-        yield doc.Heading("SME2 kernels that ran")
-        yield from doc.make_list(f"{case.name.capitalize()}: {listing(case.kernels)}." for case in known)
 
 
 def _rate_chart(found: Language) -> doc.Chart | None:

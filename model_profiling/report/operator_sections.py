@@ -27,21 +27,19 @@ from model_profiling.program.category import Category
 from model_profiling.report import document as doc
 from model_profiling.report.breakdown import (
     EXPLAINED,
-    TRACER_SAID,
-    ShownTimes,
-    break_down,
-    compared_pairs,
-    explain_overheads,
-    pair_table,
-    series_table,
-)
-from model_profiling.report.cells import (
     NAME_HEADERS,
     PLACE_HEADERS,
+    TRACER_SAID,
     VARIANT_NOTE,
+    ShownTimes,
+    break_down,
     change_cells,
+    compared_pairs,
+    explain_overheads,
     layer_cell,
+    pair_table,
     place_cells,
+    series_table,
     sme2_cell,
     variant_cell,
     verdict_of,
@@ -197,7 +195,8 @@ def longest_operators_table(data: ReportData) -> list[doc.Block]:
         return []
     sme2, largest = data.sme2_of(series), _largest(series)
     if not series.times.are_shown:
-        return [_work_table([(operator, (sme2[series.place(operator)],)) for operator in largest], "SME2")]
+        worked = [(one, (sme2[series.place(one)], one.family or MISSING)) for one in largest]
+        return [_work_table(worked, "SME2", "variant")]
     shown = break_down(series)
     rows: list[tuple[doc.Text, ...]] = [
         (*_named(one), *shown.of([one]).cells, sme2[series.place(one)], *place_cells(one)) for one in largest

@@ -10,9 +10,26 @@ from dataclasses import replace
 from pathlib import Path
 
 from model_profiling.config import names
-from model_profiling.core.formatting import MISSING, milliseconds
-from model_profiling.report.cells import series_columns
-from model_profiling.report.data import ReportData
+from model_profiling.core.formatting import (
+    MISSING,
+    listing,
+    milliseconds,
+    percent,
+    plural,
+    several,
+    size,
+)
+from model_profiling.report import document as doc
+from model_profiling.report.breakdown import (
+    median_cell,
+    median_change,
+    number_cell,
+    series_columns,
+    sme2_switch,
+    spread_cell,
+)
+from model_profiling.report.charts.latency import latency_chart, latency_samples
+from model_profiling.report.data import ExperimentReport, PairReport, ReportData
 from model_profiling.report.document import (
     Block,
     Code,
@@ -27,7 +44,6 @@ from model_profiling.report.document import (
     make_table,
 )
 from model_profiling.report.evidence_sections import advice, parity, sme2
-from model_profiling.report.latency_section import how_measured, latency, latency_section, speedups
 from model_profiling.report.operator_sections import (
     categories,
     first_picture,
@@ -35,6 +51,199 @@ from model_profiling.report.operator_sections import (
     operators,
 )
 from model_profiling.report.verdict import answers
+from model_profiling.runs import Latency, Times
+from model_profiling.runs.manifest import ScheduleFacts
+from model_profiling.statistics.speedup import Speedup
+
+# The section on latency: comparisons, every experiment, how it was measured, and other costs.
+
+NOT_ARM = "These latencies say nothing about Arm: this CPU is not one"
+TOO_NOISY = "too noisy to tell"
+
+
+def latency_section(data: ReportData) -> list[doc.Block]:
+    if not data.times.are_shown:
+        return []
+    title = "End-to-end latency, every inference" if data.timed else "Times as recorded, with the tracer on"
+    chart = latency_chart(latency_samples(data), title, f"{NOT_ARM}. " if data.is_arm is False else "")
+    return [*([chart] if chart else []), *latency(data)]
+
+
+def latency(data: ReportData) -> list[doc.Block]:
+    """Return nothing if times are not latencies; those of an unknown machine are shown as recorded."""
+    if data.times in (Times.EMULATED, Times.TRACED):
+        return []
+    if data.times is Times.UNKNOWN:
+        words = (
+            "None is known: nothing says on what machine these times were recorded, with the event tracer on."
+        )
+        return [doc.Paragraph(words), *rows] if (rows := _from_dumps(data)) else []
+    blocks: list[doc.Block] = [doc.Paragraph(f"{text}.") for text in data.merged]
+    if data.is_arm is False:
+        blocks.append(doc.Paragraph(f"{NOT_ARM} ({data.cpu})."))
+    blocks += speedups(data)
+    measured = [experiment for experiment in data.experiments if experiment.untraced]
+    if measured:
+        blocks += _measured(data, measured)
+    elif rows := _from_dumps(data):
+        words = "Only times with the event tracer on are known; the latency without it was not measured."
+        blocks += [doc.Paragraph(words), *rows]
+    return blocks
+
+
+def _measured(data: ReportData, measured: Sequence[ExperimentReport]) -> Iterator[doc.Block]:
+    every = data.run.series
+    latencies = [experiment.latency for experiment in measured if experiment.latency]
+    schedule = data.run.manifest.schedule if data.run.manifest else None
+    yield _latency_table(measured, data, _unit_header(latencies))
+    how = how_measured(schedule, latencies) if schedule else ""
+    yield doc.Paragraph(f"End to end, without the tracer; nine in ten lie between 5% and 95%. {how}".strip())
+    yield doc.Folded(
+        "With the tracer on, loading and memory",
+        (doc.table_of(latencies, (*series_columns(every), *_COSTS)),),
+    )
+
+
+def speedups(data: ReportData) -> list[doc.Block]:
+    if not data.pairs:
+        return []
+    reasons = [f"{pair.label}: {pair.speedup.reason}." for pair in data.pairs if not pair.comparable]
+    notes = dict.fromkeys(_ratio_note(pair.speedup) for pair in data.pairs if pair.speedup.ratio is not None)
+    one_count = len({series.threads for series in data.run.series}) == 1
+    columns = [column for column in _SPEEDUPS if column.header != "threads" or not one_count]
+    return [
+        doc.table_of(data.pairs, columns),
+        *doc.make_list(reasons),
+        *(doc.Paragraph(note) for note in notes),
+    ]
+
+
+def _ratio_note(found: Speedup) -> str:
+    compared = "paired turns" if found.unit == "launch" else "the fastest of processes that ran side by side"
+    return f"Times are medians; speedups come from {compared}, so they may differ from the medians' ratio."
+
+
+def _interval(found: Speedup) -> str:
+    return MISSING if found.low is None or found.high is None else f"{found.low:.3f} to {found.high:.3f}"
+
+
+def _threads(pair: PairReport) -> str:
+    sides = pair.pair.baseline, pair.pair.candidate
+    return " → ".join(dict.fromkeys(number_cell(side.threads) for side in sides))
+
+
+_SPEEDUPS: tuple[doc.Column[PairReport], ...] = (
+    doc.Column("comparison", lambda pair: f"{pair.label}{' (with the tracer)' if pair.with_tracer else ''}"),
+    doc.Number("threads", _threads),
+    doc.Number("baseline ms", lambda pair: milliseconds(pair.speedup.baseline_median)),
+    doc.Number("candidate ms", lambda pair: milliseconds(pair.speedup.candidate_median)),
+    doc.Number("change", lambda pair: median_change(pair.speedup)),
+    doc.Number(
+        "speedup", lambda pair: MISSING if pair.speedup.ratio is None else f"{pair.speedup.ratio:.3f}x"
+    ),
+    doc.Number("interval", lambda pair: _interval(pair.speedup)),
+    doc.Column("verdict", lambda pair: pair.speedup.verdict.value),
+)
+
+
+def _latency_table(measured: Sequence[ExperimentReport], data: ReportData, unit: str) -> doc.Table:
+    columns: tuple[doc.Column[ExperimentReport], ...] = (
+        *series_columns(data.run.series),
+        doc.Column("SME2", lambda row: _switch(row, data)),
+        doc.Number(unit, lambda row: number_cell(row.latency.rounds if row.latency else None)),
+        doc.Number("median ms", lambda row: median_cell(row.untraced)),
+        doc.Column("5% to 95%", lambda row: spread_cell(row.untraced)),
+        doc.Number("mean ms", lambda row: milliseconds(row.untraced.mean if row.untraced else None)),
+        doc.Number("deviation", lambda row: percent(row.untraced.robust_cv if row.untraced else None)),
+        doc.Column("measured", lambda row: row.latency.measured if row.latency else MISSING),
+    )
+    return doc.table_of(measured, columns)
+
+
+def _from_dumps(data: ReportData) -> list[doc.Table]:
+    columns: tuple[doc.Column[ExperimentReport], ...] = (
+        *series_columns(data.run.series),
+        doc.Column("SME2", lambda row: _switch(row, data)),
+        doc.Number("runs", lambda row: number_cell(row.dumps.runs if row.dumps else None)),
+        doc.Number("traced median ms", lambda row: median_cell(row.dumps.latency if row.dumps else None)),
+        doc.Column("5% to 95%", lambda row: spread_cell(row.dumps.latency if row.dumps else None)),
+    )
+    rows = [row for row in data.experiments if row.dumps is not None and row.times.are_shown]
+    return [doc.table_of(rows, columns)] if rows else []
+
+
+def _switch(row: ExperimentReport, data: ReportData) -> str:
+    disabled = row.result.disable if row.result else ()
+    rest = [name for name in disabled if name not in ("sme2", "sme")]
+    text = sme2_switch(row.sme2, absent=data.has_sme2 is False)
+    return f"{text} (without {', '.join(rest)})" if rest and row.sme2 is not None else text
+
+
+# How latencies were measured, and why measuring ended.
+
+
+def _unit_header(latencies: Sequence[Latency]) -> str:
+    units = {several(latency.counted_in) for latency in latencies}
+    return " or ".join(sorted(units)) or "rounds"
+
+
+def how_measured(schedule: ScheduleFacts, latencies: Sequence[Latency]) -> str:
+    ours = [latency for latency in latencies if latency.rounds]
+    if not ours:
+        return ""
+    in_turns = [latency for latency in ours if latency.way == "lockstep"]
+    alone = [latency for latency in ours if latency.way != "lockstep"]
+    clauses = []
+    if in_turns:
+        launches = plural(max(latency.rounds for latency in in_turns), "launch")
+        who = (
+            "all programs were loaded and took turns"
+            if len(in_turns) > 1
+            else "the program was started again"
+        )
+        clauses.append(f"Measured in {launches}: in each, {who}")
+    if alone:
+        who = f" ({listing(dict.fromkeys(str(latency.series) for latency in alone))})" if in_turns else ""
+        rounds = plural(max(latency.rounds for latency in alone), "round")
+        clauses.append(
+            f"{'measured' if clauses else 'Measured'} in {rounds} of one process after another{who}"
+        )
+    return f"{'; '.join(clauses)}.{_ending(schedule)}"
+
+
+def _ending(facts: ScheduleFacts) -> str:
+    took = f" after {facts.measured_s:.0f} s" if facts.measured_s is not None else ""
+    reasons = {
+        "precision": f" because every speedup was known to plus or minus {percent(facts.precision)}",
+        "budget": f" because the budget of {facts.budget_s or 0:g} s was spent",
+        "busy": " because other programs kept the cores busy",
+        "nothing compared": ": nothing is compared, so the fewest launches are enough",
+    }
+    return f" It ended{took}{reasons[facts.ended]}." if facts.ended in reasons else ""
+
+
+# Other costs.
+
+
+def tracer_cost(latency: Latency) -> str:
+    cost = latency.tracer_cost
+    if cost is None:
+        return MISSING
+    if cost.low is None or cost.high is None:
+        return f"{100 * cost.share:.1f}%" if cost.share > 0 else TOO_NOISY
+    if cost.low <= 0:  # A cost is never negative: only its upper end is known.
+        return f"at most {100 * cost.high:.1f}%" if cost.high > 0 else TOO_NOISY
+    return f"{100 * cost.share:.1f}% ({100 * cost.low:.1f}% to {100 * cost.high:.1f}%)"
+
+
+_COSTS: tuple[doc.Column[Latency], ...] = (
+    doc.Number("traced median ms", lambda latency: median_cell(latency.traced_ms)),
+    doc.Number("tracer's cost", tracer_cost),
+    doc.Number("load ms", lambda latency: milliseconds(latency.load_ms)),
+    doc.Number("first ms", lambda latency: milliseconds(latency.first_inference_ms)),
+    doc.Number("memory", lambda latency: size(latency.peak_memory_bytes)),
+)
+
 
 # A page of 1,000 series would help nobody; its figures are in the files.
 

@@ -18,12 +18,12 @@ from model_profiling.core.formatting import capitalized, listing, milliseconds, 
 from model_profiling.report.breakdown import (
     break_down,
     cost_text,
+    interval_text,
     largest_parts,
     shift_text,
     shown_parts,
     why,
 )
-from model_profiling.report.cells import interval_text
 from model_profiling.report.data import (
     ExperimentReport,
     PairReport,

@@ -19,7 +19,7 @@ from model_profiling.core import process
 from model_profiling.etdump import read_etdump
 from model_profiling.program.category import Category
 from model_profiling.program.graph_file import make_graph, read_graph_file, record_beside, write_graph_file
-from model_profiling.report.cells import line_cell
+from model_profiling.report.breakdown import line_cell
 from model_profiling.runs import Times
 from model_profiling.runs.shared_fields import SharedFields
 from model_profiling.targets import Job

@@ -19,8 +19,13 @@ from model_profiling.analysis.series import OVERHEADS, SeriesAnalysis, series_of
 from model_profiling.analysis.summary import DumpAnalysis
 from model_profiling.core.formatting import milliseconds
 from model_profiling.program.category import Category
-from model_profiling.report.breakdown import break_down, explain_overheads, pair_table, series_table
-from model_profiling.report.cells import change_cells
+from model_profiling.report.breakdown import (
+    break_down,
+    change_cells,
+    explain_overheads,
+    pair_table,
+    series_table,
+)
 from model_profiling.report.data import ExperimentReport, report_data
 from model_profiling.report.document import Table, plain
 from model_profiling.report.operator_sections import SHOWN, operators

@@ -17,8 +17,7 @@ from model_profiling.report.breakdown import shift_text
 from model_profiling.report.comparison import SeriesComparison, SideFacts
 from model_profiling.report.comparison_document import Comparison, comparison_document, comparison_junit
 from model_profiling.report.data import PairReport, ReportData, report_data
-from model_profiling.report.latency_section import tracer_cost
-from model_profiling.report.run_report import run_document
+from model_profiling.report.run_report import run_document, tracer_cost
 from model_profiling.report.text import render_markdown
 from model_profiling.report.verdict import RunAnswers, answers, verdict
 from model_profiling.runs import Latency, Manifest, Metrics, Result, Run, Times

@@ -12,8 +12,7 @@ from model_profiling.analysis.series import SeriesAnalysis
 from model_profiling.config import names
 from model_profiling.config.series import Series
 from model_profiling.core.formatting import MISSING, milliseconds
-from model_profiling.report.breakdown import break_down
-from model_profiling.report.cells import change_cells
+from model_profiling.report.breakdown import break_down, change_cells
 from model_profiling.report.charts import (
     BEFORE,
     BOX,
