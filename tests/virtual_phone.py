@@ -264,13 +264,6 @@ class VirtualPhone:
         self.link.pull_out()
         self._adbd_port = 0
 
-    def freeze(self) -> None:
-        """adbd hangs, with its connection open."""
-        self._tell("freeze")
-
-    def thaw(self) -> None:
-        self._tell("thaw")
-
     def small_disk(self, size: str) -> None:
         """/data/local/tmp becomes an empty disk of `size` (as `2m`) until the phone is switched off."""
         self._tell("disk", size)

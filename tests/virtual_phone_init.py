@@ -68,10 +68,6 @@ class Phone:
                 if self.adbd:
                     self.adbd.wait()
                 self.adbd = None
-            case ["freeze"]:
-                self._signal(signal.SIGSTOP)
-            case ["thaw"]:
-                self._signal(signal.SIGCONT)
             case ["disk", size]:
                 place = self.root / "data/local/tmp"
                 who = self.plan["uid"]

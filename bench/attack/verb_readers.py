@@ -45,8 +45,9 @@ from model_profiling.sweep.cells import (
     read_sweep_record,
 )
 from model_profiling.sweep.report import read_rows, sweep_document
+from model_profiling.targets.facts import FILES, Machine
 from model_profiling.targets.power_mode import parse_settings
-from model_profiling.targets.state import COMMANDS, FILES, device_id, read_device
+from model_profiling.targets.remote.android import COMMANDS, device_id, read_device, temperature
 from model_profiling.workflow import try_change
 from model_profiling.workflow.analyse import analyse
 from model_profiling.workflow.compare_language import _language_cases
@@ -250,8 +251,8 @@ def _machine(data: bytes, folder: Path) -> None:
     features.from_sysctl(text)
     parse_settings(text)
     texts = {name: dict.fromkeys((FILES | COMMANDS).values(), text) for name in (FILES | COMMANDS)}
-    for use in (read_device, device_id):
-        use(texts)
+    for use in (read_device, device_id, temperature):
+        use(Machine(texts))
 
 
 _PHONE = b"""level: 87\nvoltage: 4100\ntemperature: 291\nstatus: 3\nAC powered: false\nlow_power=0

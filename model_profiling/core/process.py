@@ -13,7 +13,7 @@ import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import IO
+from typing import IO, BinaryIO, Literal
 
 from model_profiling.core.errors import SetupError, system_reason
 from model_profiling.core.left_running import Keeper, end_all, marked
@@ -109,25 +109,31 @@ def run(
     leaves_nothing: bool = False,
     stop: threading.Event | None = None,
     heard: Callable[[str], None] | None = None,
+    stdin: Path | Literal["nothing", "open"] = "nothing",
+    into: BinaryIO | None = None,
+    most: int | None = None,
 ) -> Completed:
     """Run `argv` in its own session; after `timeout` seconds kill it with everything it started.
 
     `env` adds to the inherited environment. `most_output` bytes of each stream are kept, its beginning and
     its end. `leaves_nothing` ends what it started even when it ends by itself; do not use it for clients that
     start a shared daemon, as adb does. `stop`, set by another thread, ends it as the time limit does: signals
-    only reach the main thread. `heard` gets each line of stdout as it arrives. A failing command is returned,
-    not raised; only a program that cannot be started raises.
+    only reach the main thread. `heard` gets each line of stdout as it arrives. `stdin` is a file, nothing, or
+    a pipe that is open as long as this process lives; `into` gets stdout, `most` bytes of it. A failing
+    command is returned, not raised; only a program that cannot be started raises.
     """
     words = tuple(str(word) for word in argv)
     began = time.monotonic()
-    child = start(words, cwd=cwd, env=env)
-    output = _OutputReader(child, most_output, heard)
-    timed_out = True
-    try:
-        timed_out = not output.follow(began + timeout, 0.0 if leaves_nothing else _GRACE_S, stop)
-    finally:
-        end(child, with_all=timed_out or leaves_nothing)
-        output.take_rest()
+    with contextlib.ExitStack() as opened:
+        source = opened.enter_context(stdin.open("rb")) if isinstance(stdin, Path) else None
+        child = start(words, fed=source or stdin == "open", cwd=cwd, env=env)
+        output = _OutputReader(child, most_output, heard, into, most)
+        timed_out = True
+        try:
+            timed_out = not output.follow(began + timeout, 0.0 if leaves_nothing else _GRACE_S, stop)
+        finally:
+            end(child, with_all=timed_out or leaves_nothing)
+            output.take_rest()
     return Completed(
         argv=words,
         returncode=child.returncode,
@@ -141,20 +147,20 @@ def run(
 def start(
     argv: Sequence[str],
     *,
-    fed: bool = False,
+    fed: bool | IO[bytes] = False,
     cwd: Path | None = None,
     env: Mapping[str, str] | None = None,
     stderr: IO[bytes] | int = subprocess.PIPE,
 ) -> Child:
-    """Start `argv` in its own session, with its output piped here, and its input too if `fed`. `env` adds to
-    the inherited environment. The caller must pass it to `end`, however it ended; if this process is killed
-    first, the keeper ends it."""
+    """Start `argv` in its own session, with its output piped here, and its input too if `fed`, unless that is
+    a file. `env` adds to the inherited environment. The caller must pass it to `end`, however it ended; if
+    this process is killed first, the keeper ends it."""
     mark = secrets.token_hex(8)
     _keeper.runs(mark)
     try:
         child = Child(
             argv,
-            stdin=subprocess.PIPE if fed else subprocess.DEVNULL,
+            stdin=(subprocess.PIPE if fed else subprocess.DEVNULL) if isinstance(fed, bool) else fed,
             stdout=subprocess.PIPE,
             stderr=stderr,
             cwd=cwd,
@@ -214,10 +220,18 @@ def has_ended(child: Child) -> bool:
 class _OutputReader:
     """Reads both output streams of a child as they arrive, so that it never blocks; memory is bounded."""
 
-    def __init__(self, child: Child, most: int, heard: Callable[[str], None] | None) -> None:
+    def __init__(
+        self,
+        child: Child,
+        most: int,
+        heard: Callable[[str], None] | None,
+        into: BinaryIO | None,
+        most_into: int | None,
+    ) -> None:
         assert child.stdout is not None and child.stderr is not None
         self.out, self.err = BoundedOutput(most), BoundedOutput(most)
         self._child, self._heard, self._line = child, heard, b""
+        self._into, self._left = into, most_into
         self._open = {child.stdout.fileno(): self.out, child.stderr.fileno(): self.err}
 
     def follow(self, deadline: float, grace_s: float, stop: threading.Event | None) -> bool:
@@ -251,7 +265,7 @@ class _OutputReader:
                     pass
             except BlockingIOError:
                 pass
-        for pipe in (self._child.stdout, self._child.stderr):
+        for pipe in (self._child.stdin, self._child.stdout, self._child.stderr):
             if pipe is not None:
                 pipe.close()
 
@@ -261,6 +275,11 @@ class _OutputReader:
             del self._open[stream]
             return False
         output = self._open[stream]
+        if self._into is not None and output is self.out:
+            block = block[: self._left]
+            self._left = None if self._left is None else self._left - len(block)
+            self._into.write(block)
+            return True
         output.add(block)
         if self._heard is not None and output is self.out:
             *lines, self._line = (self._line + block).split(b"\n")

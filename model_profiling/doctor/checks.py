@@ -32,7 +32,6 @@ from model_profiling.runner.features import this_platform
 from model_profiling.targets import power_mode
 from model_profiling.targets.machine_lock import MachineLock, holder
 from model_profiling.targets.power_mode import unfinished_work
-from model_profiling.targets.remote import shell
 from model_profiling.targets.remote.android import AdbLink, find_adb
 from model_profiling.targets.remote.folder import HOME
 
@@ -300,8 +299,7 @@ def phone_report(serial: str | None = None) -> dict[str, str]:
         return {**report, "problem": str(problem)}
     for title, question in QUESTIONS.items():
         command = (str(adb.path), "-s", link.serial, "shell", "-n", question)
-        # shell.call limits how much of an endless answer it keeps.
-        ended = shell.call(command, timeout=_ANSWER_S)
-        answer = (ended.stdout + ended.stderr).decode("utf-8", "replace").strip()[:_MOST_CHARACTERS]
-        report[title] = f"no answer within {_ANSWER_S:g} s" if ended.cut else answer or "nothing"
+        ended = process.run(command, timeout=_ANSWER_S)
+        answer = (ended.stdout + ended.stderr).strip()[:_MOST_CHARACTERS]
+        report[title] = f"no answer within {_ANSWER_S:g} s" if ended.timed_out else answer or "nothing"
     return report

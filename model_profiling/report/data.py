@@ -53,13 +53,9 @@ def machine_rows(machine: Machine) -> Iterator[tuple[str, str]]:
     yield "Temperature", _change(before.temperature_c, after.temperature_c if after else None, " C")
     if phone := before.device:
         yield "Phone", ", ".join(filter(None, (phone.model, phone.soc))) or "not available"
-        settings = (f"{name} {value}" for name, value in phone.settings.items() if value is not None)
-        yield "Power settings", ", ".join(settings) or "none set"
-        worst = [each.thermal_status for each in machine.between if each.thermal_status is not None]
-        worst += [phone.thermal_status] if phone.thermal_status is not None else []
-        if after and after.device and after.device.boot_id != phone.boot_id:
-            yield "Restarted", "yes, while it was measured"
-        yield "Thermal status", _throttling(max(worst, default=None))
+        states = [phone.thermal_status, after.device.thermal_status if after and after.device else None]
+        worst = max((status for status in states if status is not None), default=None)
+        yield "Thermal status", _throttling(worst)
     for name, version in sorted(before.versions.items()):
         if name not in ("executorch", "compiler"):  # the manifest has them from the runner itself
             yield name, version

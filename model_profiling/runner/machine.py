@@ -97,16 +97,13 @@ class Battery:
 @dataclass(frozen=True, slots=True)
 class DeviceState:
     """A phone at one moment. `thermal_status` is Android's throttling level: 0 none, 1 light, 2 moderate, 3
-    severe and so on; `settings` are those that a power mode changes."""
+    severe and so on."""
 
     model: str | None = None
     soc: str | None = None
     android: str | None = None
     battery: Battery | None = None
-    temperatures_c: Mapping[str, float] = field(default_factory=dict)
     thermal_status: int | None = None
-    settings: Mapping[str, str | None] = field(default_factory=dict)
-    boot_id: str | None = None
 
 
 @dataclass(frozen=True, slots=True)

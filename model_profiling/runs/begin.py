@@ -85,7 +85,6 @@ def begin(
         manifest=_first_manifest(head, earlier, fitted, Session(number, start.command_line, moment())),
         whole=make_order(fitted, seed, latencies=latencies),
         warnings=list(earlier.warnings if earlier else ()),
-        between=list(earlier.machine.between if earlier else ()),
         moved=moved,
         feed=fed,
         libraries=libraries,

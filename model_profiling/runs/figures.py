@@ -140,14 +140,14 @@ def _interruptions(journal: Journal, series: Series, entries: Sequence[Entry]) -
 
 def _conditions(machine: Machine) -> Conditions:
     before, after = machine.before, machine.after
-    phone = before is not None and before.device is not None
+    states = [facts.device for facts in (before, after) if facts and facts.device]
     return Conditions(
         cores=before.cores if before else None,
-        governor=before.governor if before and not phone else None,  # only its maker sets a phone's governor
+        governor=before.governor if before and not states else None,  # only its maker sets a phone's governor
         temperature_before_c=before.temperature_c if before else None,
         temperature_after_c=after.temperature_c if after else None,
         on_battery=before.on_battery if before else None,
-        throttled=any((state.thermal_status or 0) >= _THROTTLED for state in machine.between),
+        throttled=any((state.thermal_status or 0) >= _THROTTLED for state in states),
     )
 
 

@@ -14,7 +14,7 @@ from model_profiling.config.series import Pair, Series, StandsFor, Switch
 from model_profiling.core.errors import FormatError
 from model_profiling.core.records import JsonObject, parse_record, read_json_object, read_record
 from model_profiling.core.safe_read import is_there, stays_inside
-from model_profiling.runner.machine import Battery, Cluster, MachineFacts
+from model_profiling.runner.machine import MachineFacts
 from model_profiling.runner.result import OutputFacts
 from model_profiling.runs.times import Times, times_of_mode
 from model_profiling.runs.version_0 import is_manifest_0, is_summary_0, manifest_of_today
@@ -33,24 +33,11 @@ class TargetFacts:
 
 
 @dataclass(frozen=True, slots=True)
-class Between:
-    """The state of a phone after a round or launch."""
-
-    round: int = 0
-    at: str = ""
-    temperature_c: float | None = None
-    thermal_status: int | None = None
-    battery: Battery | None = None
-    clusters: tuple[Cluster, ...] = ()
-
-
-@dataclass(frozen=True, slots=True)
 class Machine:
-    """The machine: before measuring, between rounds (phones only), and after."""
+    """The machine before measuring, and after."""
 
     before: MachineFacts | None = None
     after: MachineFacts | None = None
-    between: tuple[Between, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

@@ -29,10 +29,10 @@ from model_profiling.core.records import write_record
 from model_profiling.runner.machine import Cluster, ClusterName, cpus_of_cluster
 from model_profiling.runs.feeding import Feed
 from model_profiling.runs.journal import TIMED, Entry, Journal, Step, moment
-from model_profiling.runs.manifest import Between, Ended, Manifest, State
+from model_profiling.runs.manifest import Ended, Manifest, State
 from model_profiling.runs.manifest_head import schedule_facts, with_results
 from model_profiling.runs.schedule import Order, emulated_seconds
-from model_profiling.targets import Job, MachineFacts, Outcome, Target
+from model_profiling.targets import Job, Outcome, Target
 
 _KERNEL_LINE = re.compile(r"XNNPACK.{0,40}(?:Using \w{1,40} microkernel '|running operator \d)")
 """In XNNPACK's log, on a terminal or in logcat."""
@@ -75,8 +75,6 @@ class Measuring:
     ended: Ended | None = None
     """Why the rounds ended; None while they go on."""
     failed: set[Series] = field(default_factory=set)
-    between: list[Between] = field(default_factory=list)
-    """The state of a phone after each round."""
     moved: Path | None = None
     feed: Feed = field(default_factory=Feed)
     libraries: tuple[Path, ...] = ()
@@ -95,7 +93,6 @@ class Measuring:
             session = replace(session, problem=problem or None, fix=fix or None)
         manifest = replace(
             self.manifest,
-            machine=replace(self.manifest.machine, between=tuple(self.between)),
             state=state,
             sessions=(*past, session),
             schedule=schedule_facts(self.config, self.whole, self.journal, self.ended),
@@ -181,14 +178,6 @@ class Measuring:
                     "so its times are not latencies",
                     'name a runner built without that log, or set "mode": "xnntrace" to see kernels',
                 )
-
-    def look_at(self, phone: MachineFacts, round_number: int) -> None:
-        """Record what changes on a phone while it is measured."""
-        if state := phone.device:
-            thermal, battery = state.thermal_status, state.battery
-            self.between.append(
-                Between(round_number, moment(), phone.temperature_c, thermal, battery, phone.clusters)
-            )
 
     def blank(self, step: Step) -> Entry:
         return Entry(

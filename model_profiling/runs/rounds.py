@@ -97,7 +97,8 @@ class Rounds:
                     run.warn(Diagnostic(step.series, "no_lockstep", seen))
                 # If each program runs alone, taking turns is what failed, and it would fail again.
                 self._in_turns = not kits_own and len(alone) < len(steps)
-            self._record(number)
+            for run in self.runs:
+                run.write("running")
         self._show(number + 1)
         # Never mix rounds and launches: if programs cannot take turns any more, start again at round 0.
         self._next = 0 if in_turns != self._in_turns else number + (not again)
@@ -160,15 +161,6 @@ class Rounds:
         if len(self.runs) > 1:
             random.Random(f"{self.runs[0].order.seed}/{number}").shuffle(steps)
         return steps
-
-    def _record(self, number: int) -> None:
-        target = self.runs[0].target
-        # Other targets tell nothing that a launch does not.
-        phone = target.facts() if target.platform == "android" else None
-        for run in self.runs:
-            if phone is not None:
-                run.look_at(phone, number)
-            run.write("running")
 
     def _take_turns(self, group: Sequence[_Asked]) -> str | None:
         """Measure a group in one launch; return why that was impossible, or None. If its length is not known

@@ -177,7 +177,6 @@ _OF_FIELDS: tuple[tuple[Rule, str], ...] = (
     (_instead("no emulated run showed it"), "Evidence.problem"),
     (_instead("emulate it"), "Evidence.fix"),
     (lambda fields, text, _: fields.number("launch", text), "Result.etdump_launches Entry.launch"),
-    (lambda fields, text, _: fields.number("start", text), "DeviceState.boot_id"),
     (lambda fields, text, _: fields.number("file", text), "SampledFile.name"),
     (lambda _, text, __: text if text in ("", "builtin") else "own", "Result.runner_path"),
     (lambda _, text, __: text if text in KINDS else NOTE, "Diagnostic.code"),

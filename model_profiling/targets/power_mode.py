@@ -7,7 +7,7 @@ from __future__ import annotations
 import contextlib
 import os
 import re
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from datetime import datetime, timezone
 from pathlib import Path
@@ -76,12 +76,6 @@ def parse_settings(text: str) -> dict[str, str | None]:
     return settings
 
 
-def changes_for(mode: PowerMode, now: Mapping[str, str | None]) -> tuple[Change, ...]:
-    return tuple(
-        Change(name, now[name], value) for name, value in MODES[mode].items() if not _same(now[name], value)
-    )
-
-
 def _same(one: str | None, other: str | None) -> bool:
     """Whether two values mean the same: Android writes a scale of 1 as 1 or as 1.0."""
     try:
@@ -139,18 +133,20 @@ class PowerSettings:
 
     def _begin(self, mode: PowerMode) -> None:
         self._restore()  # if the phone was lost halfway
-        changes = changes_for(mode, self._read())
-        if not changes:
+        before = self._read()
+        wanted = [(name, value) for name, value in MODES[mode].items() if not _same(before[name], value)]
+        if not wanted:
             return
         since = datetime.now(timezone.utc).isoformat(timespec="seconds")
+        changes = tuple(Change(name, before[name], value) for name, value in wanted)
         write_record(self._record, Unfinished(self.device, mode, since, changes))
         # It must be on disk before the phone is touched, whatever happens to this machine.
         with self._record.open("rb") as written:
             os.fsync(written.fileno())
-        refusals = [self._put(change.name, change.value) for change in changes]
+        answers = [self._put(name, value) for name, value in wanted]
         now = self._read()
-        if refused := [change.name for change in changes if not _same(now[change.name], change.value)]:
-            why = next(filter(None, refusals), f"it stays {now[refused[0]] or 'not set'}")
+        if refused := [name for name, value in wanted if not _same(now[name], value)]:
+            why = next(filter(None, answers), f"it stays {now[refused[0]] or 'not set'}")
             raise SetupError(
                 f"{self.title} does not let adb set {listing(refused)} ({why})",
                 "allow it in the developer options (some makers call it USB debugging (Security settings) or "
@@ -162,30 +158,20 @@ class PowerSettings:
         if not self._record.exists():
             return None
         unfinished = read_record(Unfinished, self._record, _FIX)
-        if unfinished.device != self.device:
-            raise SetupError(f"{self._record} is the record of {unfinished.device}", _FIX)
         with defer_signals():  # an interrupt waits: nobody else would restore them
-            self._put_back(unfinished.changes)
+            now = self._read()
+            own = [change for change in unfinished.changes if _same(now[change.name], change.value)]
+            for change in own:
+                self._put(change.name, change.before)
+            after = self._read()
+            for change in own:
+                if not _same(after[change.name], change.before):
+                    raise SetupError(
+                        f"{self.title} refuses the earlier {change.name}: it is {after[change.name]}",
+                        f"set it to {change.before or 'no value'} by hand",
+                    )
             self._record.unlink(missing_ok=True)
         return unfinished
-
-    def _put_back(self, changes: Sequence[Change]) -> None:
-        now = self._read()
-        own = [change for change in changes if _same(now[change.name], change.value)]
-        for change in own:
-            self._put(change.name, change.before)
-        after = self._read()
-        if wrong := [change for change in own if not _same(after[change.name], change.before)]:
-            raise SetupError(
-                f"{self.title} refuses the earlier {wrong[0].name}: it is {after[wrong[0].name]}",
-                f"set it to {wrong[0].before or 'no value'} by hand",
-            )
-        for change in changes:
-            if change not in own and not _same(now[change.name], change.before):
-                self.notes.append(
-                    f"{change.name} was set to {now[change.name] or 'no value'} by somebody else meanwhile "
-                    f"and was left so; before it was {change.before or 'not set'}"
-                )
 
     def _read(self) -> dict[str, str | None]:
         settings = parse_settings(self.shell.run(["sh", "-c", READ]).stdout)
@@ -197,10 +183,7 @@ class PowerSettings:
         return settings
 
     def _put(self, name: str, value: str | None) -> str:
-        """Set or, with None, delete a setting; return the phone's error message, if any."""
+        """Set or, with None, delete a setting; return the beginning of the phone's complaint, if any."""
         words = ["delete", "global", name] if value is None else ["put", "global", name, value]
         done = self.shell.run(["settings", *words])
-        if done.returncode == 0:
-            return ""
-        lines = [line.strip() for line in f"{done.stdout}\n{done.stderr}".splitlines() if line.strip()]
-        return lines[0][:120] if lines else f"exit status {done.returncode}"
+        return "" if done.ok else f"{done.stdout}\n{done.stderr}".strip().partition("\n")[0][:120]

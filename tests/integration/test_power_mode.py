@@ -61,8 +61,6 @@ def test_a_mode_is_set_and_everything_put_back(phone, open_phone, mode, scale, a
             "low_power": "0",
             "stay_on_while_plugged_in": awake,
         }
-        device = target.facts().device
-        assert device is not None and device.settings["window_animation_scale"] == scale
         (journal,) = journals()
         assert phone.path("/data/props").read_text().count(journal.stem) == 1, (
             "named after the phone's own number"
@@ -81,8 +79,6 @@ def test_what_somebody_else_sets_meanwhile_is_left(phone, open_phone) -> None:
         phone.change_setting("low_power", "2")
         phone.change_setting("stay_on_while_plugged_in", None)
     assert phone.settings() == USED | {"low_power": "2"}
-    (note,) = target.take_notes()
-    says(note, "low_power was set to 2", "left so", "before it was 1")
 
 
 def test_a_phone_that_lets_nobody_change_its_settings(phone, open_phone) -> None:

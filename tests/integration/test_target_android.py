@@ -36,8 +36,7 @@ def on_path(adb: AdbServer, monkeypatch: pytest.MonkeyPatch) -> None:
 def target_of(phone: VirtualPhone) -> AndroidTarget:
     target = open_target(parse_target(f"android:{phone.serial}"))
     assert isinstance(target, AndroidTarget)
-    target.shell.patience_s, target.shell.silence_s, target.shell.probe_s = 30, 1.5, 2
-    target.shell.slowest_link = 3 << 20
+    target.shell.patience_s, target.shell.probe_s = 30, 2
     return target
 
 
@@ -150,9 +149,6 @@ def test_two_phones_at_once_with_the_shipped_config(
         manifest = read_manifest(run_dir)
         assert manifest is not None and manifest.state == "finished" and manifest.machine.before is not None
         assert f"Example {model}, Android 15" in manifest.machine.before.os
-        rounds = manifest.schedule.rounds_done if ON_ARM else 0
-        assert [seen.round for seen in manifest.machine.between] == list(range(rounds))
-        assert all(seen.battery and seen.battery.percent for seen in manifest.machine.between)
         assert manifest.target.name == f"android:{phone.serial}" and manifest.target.platform == "android"
         assert manifest.target.times is (Times.HARDWARE if ON_ARM else Times.EMULATED)
         names = {result.experiment for result in manifest.results}

@@ -24,11 +24,12 @@ from model_profiling.runner.machine import (
     cpus_of_cluster,
     find_clusters,
 )
-from model_profiling.runs.manifest import Between, Machine
+from model_profiling.runs.manifest import Machine
 from model_profiling.targets import MachineFacts
-from model_profiling.targets import state as phone
+from model_profiling.targets.facts import Machine as Answers
 from model_profiling.targets.facts import cpu_name_from_proc
-from model_profiling.targets.power_mode import MODES, changes_for, parse_settings
+from model_profiling.targets.power_mode import MODES, parse_settings
+from model_profiling.targets.remote import android as phone
 
 CPU = "/sys/devices/system/cpu/cpu{}/{}"
 
@@ -113,8 +114,8 @@ Current cooling devices from HAL:
 """
 
 
-def said(**texts: str) -> dict[str, dict[str, str]]:
-    return {name: {"-": text} for name, text in texts.items()}
+def said(**texts: str) -> Answers:
+    return Answers({name: {"-": text} for name, text in texts.items()})
 
 
 def test_answers_of_any_form_are_read_in_time() -> None:
@@ -127,8 +128,7 @@ def test_answers_of_any_form_are_read_in_time() -> None:
 
 
 def test_a_phone_as_its_services_tell_it() -> None:
-    zone = "/sys/class/thermal/thermal_zone{}/{}"
-    texts = said(
+    answers = said(
         manufacturer="Google\n",
         model="Pixel 9\n",
         soc_maker="Google",
@@ -137,19 +137,13 @@ def test_a_phone_as_its_services_tell_it() -> None:
         dumpsys_thermal=THERMAL,
         serial_number="41021FDAS0001X\n",
     )
-    texts["zone_type"] = {zone.format(0, "type"): "BIG\n", zone.format(1, "type"): "usb_pwr_therm\n"}
-    texts["zone"] = {zone.format(0, "temp"): "57000\n", zone.format(1, "temp"): "61000\n"}
-    texts["zone"] |= {zone.format(2, "temp"): "-274000\n", zone.format(3, "temp"): "0\n"}
-    state = phone.read_device(texts)
+    state = phone.read_device(answers)
     assert (state.model, state.soc, state.thermal_status) == ("Google Pixel 9", "Google Tensor G4", 2)
     assert state.battery == Battery(86.0, "charging", 31.2)
-    assert state.temperatures_c == {"BIG": 57.0, "usb_pwr_therm": 61.0, "CPU0": 55.25, "skin": 33.0}
-    assert phone.temperature(state) == 57.0, "the chip's, though the plug is hotter"
-    assert phone.on_battery(state) is False
-    assert phone.temperature(phone.read_device(said(dumpsys_battery=BATTERY))) == 31.2, (
-        "the battery's, if no other"
-    )
-    assert phone.device_id(texts) == "41021FDAS0001X"
+    assert phone.temperature(answers) == 55.25, "the chip's, now"
+    hot = THERMAL.replace("mName=CPU0", "mName=usb").replace("mValue=33.0", "mValue=-274.0")
+    assert phone.temperature(said(dumpsys_thermal=hot)) == 55.25, "any, if none is the chip's"
+    assert phone.device_id(answers) == "41021FDAS0001X"
 
 
 @pytest.mark.parametrize(
@@ -161,23 +155,15 @@ def test_a_number_that_other_phones_have_too_tells_nobody_apart(shared: str) -> 
 
 
 def test_a_phone_that_tells_nothing() -> None:
-    refused = "cat: /sys/class/power_supply/battery/status: Permission denied"
-    state = phone.read_device(said(dumpsys_battery="Can't find service: battery", battery_status=refused))
-    assert (state.model, state.battery, state.temperatures_c, state.thermal_status) == (None, None, {}, None)
-    assert (phone.temperature(state), phone.on_battery(state)) == (None, None)
+    answers = said(dumpsys_battery="Can't find service: battery")
+    state = phone.read_device(answers)
+    assert (state.model, state.battery, state.thermal_status) == (None, None, None)
+    assert phone.temperature(answers) is None
 
 
-def test_settings_and_what_a_mode_has_to_change() -> None:
-    told = parse_settings(
-        "low_power=null\nstay_on_while_plugged_in=15\nwindow_animation_scale=1.0\n"
-        "transition_animation_scale=0\nanimator_duration_scale=0.0\nother=1\n"
-    )
-    assert told["low_power"] is None and "other" not in told
-    assert [(each.name, each.before, each.value) for each in changes_for("boost", told)] == [
-        ("low_power", None, "0"),
-        ("window_animation_scale", "1.0", "0"),
-    ]
-    assert changes_for("leave", told) == ()
+def test_settings_as_a_phone_prints_them() -> None:
+    told = parse_settings("low_power=null\nstay_on_while_plugged_in=15\nother=1\n")
+    assert told == {"low_power": None, "stay_on_while_plugged_in": "15"}
     error = "low_power=cmd: Can't find service: settings\n"
     assert parse_settings(error) == {}, "a phone that is still starting"
 
@@ -198,33 +184,22 @@ PHONE = MachineFacts(
         soc="EX1000",
         battery=Battery(87.0, "discharging", 31.0),
         thermal_status=0,
-        settings={"low_power": "0", "window_animation_scale": None},
-        boot_id="a",
     ),
 )
 
 
-def test_rows_of_a_phone_that_throttled_and_restarted() -> None:
+def test_rows_of_a_phone_that_throttled() -> None:
     little, big = PHONE.clusters
     later = replace(
         PHONE,
         temperature_c=61.0,
         clusters=(little, replace(big, allowed_khz=2_100_000)),
-        device=replace(PHONE.device, battery=Battery(80.0), thermal_status=3, boot_id="b"),
+        device=replace(PHONE.device, battery=Battery(80.0), thermal_status=3),
     )
-    between = tuple(
-        Between(
-            number, "", facts.temperature_c, facts.device.thermal_status, facts.device.battery, facts.clusters
-        )
-        for number, facts in enumerate((PHONE, later))
-        if facts.device
-    )
-    rows = dict(machine_rows(Machine(PHONE, later, between)))
+    rows = dict(machine_rows(Machine(PHONE, later)))
     says(rows["Cluster little"], "0-3", "Cortex-A520", "1.90 GHz", "walt")
     says(rows["Cluster big"], "4", "Cortex-X4", "3.30 GHz", "walt")
     says(rows["Thermal status"], "severe at worst")
-    says(rows["Restarted"], "yes")
-    assert rows["Power settings"] == "low_power 0"
     says(rows["Temperature"], "41.0 C before", "61.0 C after")
 
 

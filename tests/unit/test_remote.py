@@ -22,7 +22,6 @@ from model_profiling.runner.elf import AARCH64, read_elf
 from model_profiling.targets.collect import ExpectedFile
 from model_profiling.targets.facts import Machine
 from model_profiling.targets.remote import scripts
-from model_profiling.targets.remote import shell as client
 from model_profiling.targets.remote.folder import RemoteFolder, known_reason, not_started
 from model_profiling.targets.remote.shell import LinkLost, Shell
 from model_profiling.targets.remote.ssh import SshLink
@@ -356,21 +355,6 @@ def test_ssh_without_a_name_is_the_usual_one(tmp_path: Path, monkeypatch: pytest
     refusing = command(tmp_path, "refusing", "echo 'Permission denied (publickey).' >&2; exit 255")
     with refused(SetupError, "does not let you in"):
         SshLink("board", ssh=str(refusing)).connect()
-
-
-def test_a_client_is_cut_off_and_its_output_bounded() -> None:
-    assert client.call(["sleep", "60"], timeout=0.5).cut == "time"
-    assert client.call(["sleep", "60"], timeout=60, silence_s=0.3).cut == "silence"
-    asked = iter([True, False])
-    assert (
-        client.call(["sleep", "60"], timeout=60, silence_s=0.3, still_there=lambda: next(asked)).cut
-        == "silence"
-    )
-    assert next(asked, None) is None, "it was believed once"
-    ended = client.call(["sh", "-c", "sleep 30 & echo done"], timeout=20)
-    assert (ended.stdout, ended.cut) == (b"done\n", None) and ended.seconds < 10
-    with refused(SetupError, "/nowhere/ssh"):
-        client.call(["/nowhere/ssh"], timeout=1)
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="reads ELF programs")

@@ -9,13 +9,13 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Literal
 
 from model_profiling.core import process
 from model_profiling.core.errors import InputError, SetupError
 from model_profiling.core.formatting import printable
 from model_profiling.runner.apt import this_distribution
-from model_profiling.runner.machine import MachineFacts, PlatformName, TargetChoice
-from model_profiling.targets import state
+from model_profiling.runner.machine import Battery, DeviceState, MachineFacts, PlatformName, TargetChoice
 from model_profiling.targets.facts import Machine
 from model_profiling.targets.power_mode import PowerSettings
 from model_profiling.targets.remote.folder import Removed
@@ -171,6 +171,92 @@ def _seen(devices: dict[str, str]) -> str:
     return f"choose from {', '.join(f'android:{serial}' for serial in devices)}"
 
 
+# A phone's state, from its commands: untrusted text that must have the expected form.
+
+COMMANDS = {
+    "manufacturer": "getprop ro.product.manufacturer",
+    "model": "getprop ro.product.model",
+    "soc_maker": "getprop ro.soc.manufacturer",
+    "soc_model": "getprop ro.soc.model",
+    "board": "getprop ro.board.platform",
+    "android": "getprop ro.build.version.release",
+    "dumpsys_battery": "dumpsys battery",
+    "dumpsys_thermal": "dumpsys thermalservice",
+    "serial_number": "getprop ro.serialno",
+}
+# BatteryManager.BATTERY_STATUS_*
+_Status = Literal["charging", "discharging", "not charging", "full"]
+_STATUS: dict[str, _Status] = {"2": "charging", "3": "discharging", "4": "not charging", "5": "full"}
+_SENSOR = re.compile(
+    r"Temperature\{mValue=(-?[0-9]{1,4}(?:\.[0-9]{1,8})?), mType=-?[0-9]+, mName=([\w.-]{1,60}),"
+)
+# Serial numbers shared by all emulators of a version, or by all phones of a maker that sets none.
+_NOBODYS = r"emulator.*|unknown|(0?123456789(abcdef)?)+|(.)\3*"
+_COLDEST_C, _HOTTEST_C = -40.0, 150.0
+# Makers' names for sensors on the CPUs or their chip.
+_ON_CHIP = re.compile(r"cpu|soc|tsens|cluster|apc[0-9]|^(big|mid|little)\b", re.IGNORECASE)
+
+
+def read_device(machine: Machine) -> DeviceState:
+    maker, model = _line(machine, "manufacturer"), _line(machine, "model")
+    soc = " ".join(filter(None, (_line(machine, "soc_maker"), _line(machine, "soc_model"))))
+    if maker and model and not model.lower().startswith(maker.lower()):
+        model = f"{maker} {model}"
+    return DeviceState(
+        model=model,
+        soc=soc or _line(machine, "board"),
+        android=_line(machine, "android"),
+        battery=_battery(machine.text("dumpsys_battery")),
+        thermal_status=_number(r"^Thermal Status: ([0-9]{1,2})$", machine.text("dumpsys_thermal")),
+    )
+
+
+def device_id(machine: Machine) -> str | None:
+    """Return a phone's own id, the same over any cable; None if other phones share it."""
+    serial = _line(machine, "serial_number")
+    if serial is None or not re.fullmatch(r"[A-Za-z0-9_.:-]{4,64}", serial):
+        return None
+    return None if re.fullmatch(_NOBODYS, serial, re.IGNORECASE) else serial
+
+
+def temperature(machine: Machine) -> float | None:
+    """Return the hottest sensor on the chip, or else the hottest of all."""
+    answer = machine.text("dumpsys_thermal")
+    # Prefer the current readings, if the service lists them apart from cached ones.
+    answer = answer.partition("Current temperatures from HAL:")[2].partition("Current cooling")[0] or answer
+    # Sensors that are off report 0, or an impossible value.
+    sensors = [
+        (name, float(value))
+        for value, name in _SENSOR.findall(answer)
+        if _COLDEST_C < float(value) < _HOTTEST_C and float(value) != 0
+    ]
+    on_chip = [value for name, value in sensors if _ON_CHIP.search(name)]
+    return max(on_chip or [value for _, value in sensors], default=None)
+
+
+def _battery(answer: str) -> Battery | None:
+    level, scale = (_number(rf"^[ \t]*{name}: ([0-9]{{1,4}})$", answer) for name in ("level", "scale"))
+    code = re.search(r"(?m)^[ \t]*status: ([0-9])$", answer)
+    tenths = _number(r"^[ \t]*temperature: (-?[0-9]{1,4})$", answer)
+    battery = Battery(
+        percent=100 * level / scale if level is not None and scale and level <= scale else None,
+        status=_STATUS.get(code[1]) if code else None,
+        temperature_c=tenths / 10 if tenths else None,
+    )
+    return battery if battery != Battery() else None
+
+
+def _line(machine: Machine, name: str) -> str | None:
+    """Return the first line, if it is short plain text."""
+    first = machine.text(name).partition("\n")[0].strip()
+    return first if first and len(first) <= 80 and first.isprintable() else None
+
+
+def _number(pattern: str, text: str) -> int | None:
+    match = re.search(pattern, text, re.MULTILINE)
+    return int(match[1]) if match else None
+
+
 class AndroidTarget(RemoteTarget):
     """`android`, `android:SERIAL` or `android:HOST:PORT`."""
 
@@ -193,13 +279,18 @@ class AndroidTarget(RemoteTarget):
         return self._power
 
     def facts(self) -> MachineFacts:
-        facts = super().facts()
-        device = state.read_device(self._machine.texts if self._machine else {})
-        temperature, on_battery = state.temperature(device), state.on_battery(device)
-        return replace(facts, device=device, temperature_c=temperature, on_battery=on_battery)
+        facts, machine = super().facts(), self.connect()
+        device = read_device(machine)
+        status = device.battery.status if device.battery else None
+        return replace(
+            facts,
+            device=device,
+            temperature_c=temperature(machine) or facts.temperature_c,
+            on_battery=status == "discharging" if status else None,
+        )
 
     def _own_names(self, machine: Machine) -> tuple[str, ...]:
-        return (state.device_id(machine.texts) or self._link.serial,)
+        return (device_id(machine) or self._link.serial,)
 
     @contextmanager
     def held_ready(self) -> Iterator[None]:
@@ -228,7 +319,7 @@ class AndroidTarget(RemoteTarget):
             raise
 
     def _ask(self) -> Machine:
-        return ask_machine(self.shell, state.FILES, state.COMMANDS)
+        return ask_machine(self.shell, COMMANDS)
 
     def _base(self, machine: Machine) -> str:
         del machine

@@ -24,7 +24,9 @@ from model_profiling.targets.remote.shell import LinkLost, Shell, last_line, mea
 HOME = "sme2prof-device"
 """Unlike any folder of the kit or its cache on this machine: both machines may be the same."""
 LOADER = "ld-linux-aarch64.so.1"
-_COPY_S = 3600.0
+_LOOK_S = 600.0
+_SLOWEST_LINK = 50_000
+"""Bytes per second."""
 # The other machine stops a job itself when time is up; if it is silent this much longer, it is gone.
 _SLACK_S = 20.0
 _TIME_LIMIT = 124
@@ -107,7 +109,7 @@ class RemoteFolder(Transport):
         paths = {f"{self.path}/{name}": file for name, file in wanted.items()}
         unknown = [path for path in paths if path not in self._seen]
         if unknown:
-            answer = self._done(scripts.state_of(unknown), _COPY_S)
+            answer = self._done(scripts.state_of(unknown), _LOOK_S)
             states = list(filter(None, answer.stdout.split("\n")))
             if len(states) != len(unknown):
                 raise self._refusal(answer)
@@ -128,7 +130,7 @@ class RemoteFolder(Transport):
     def _send(self, file: Path, path: str, executable: bool) -> None:
         content, part = self._content(file), f"{path.rpartition('/')[0]}/.{secrets.token_hex(6)}.part"
         script = scripts.receive(path, part, content.size, content.sha256, executable=executable)
-        answer = self.shell.script(script, timeout=_COPY_S, stdin=file)
+        answer = self.shell.script(script, timeout=_LOOK_S + content.size / _SLOWEST_LINK, stdin=file)
         if answer.stdout.startswith(scripts.DAMAGED):
             raise LinkLost(f"{file.name} arrived damaged on {self.shell.title}", "check the connection")
         if not answer.ok:
@@ -174,7 +176,7 @@ class RemoteFolder(Transport):
 
     def fetch(self, folder: str, wanted: Sequence[ExpectedFile], into: Path) -> None:
         """Bring the `wanted` files of `folder` to `into`, each whole or not at all."""
-        listed = self.shell.script(scripts.list_files(folder, wanted), timeout=_COPY_S)
+        listed = self.shell.script(scripts.list_files(folder, wanted), timeout=_LOOK_S)
         if not listed.ok:
             raise LinkLost(f"what the job left on {self.shell.title} is gone", "run it again")
         offered = [self._offered(line, wanted) for line in filter(None, listed.stdout.split("\n"))]
@@ -204,7 +206,8 @@ class RemoteFolder(Transport):
         with files.replacing(to) as part:
             with part.open("wb") as stream:
                 script = f"cat {scripts.quoted(path)}"
-                answer = self.shell.script(script, timeout=_COPY_S, into=stream, most=content.size)
+                limit_s = _LOOK_S + content.size / _SLOWEST_LINK
+                answer = self.shell.script(script, timeout=limit_s, into=stream, most=content.size)
             if not answer.ok:
                 raise self._refusal(answer)
             if Content(part.stat().st_size, files.sha256(part)) != content:
@@ -218,7 +221,7 @@ class RemoteFolder(Transport):
             self._left_behind.discard(folder)
 
     def clean(self) -> Removed:
-        listed = self._done(scripts.inventory(self.path), _COPY_S)
+        listed = self._done(scripts.inventory(self.path), _LOOK_S)
         # A name with a line end in it, or a file that has just gone, has no size.
         sizes = re.findall(r"(?m)^ *([0-9]{1,16}) (?:\./)?(.+)$", listed.stdout)
         removed = Removed(self.path, tuple((name, int(size)) for size, name in sizes))

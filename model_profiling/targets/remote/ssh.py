@@ -12,10 +12,11 @@ import tempfile
 import weakref
 from pathlib import Path
 
+from model_profiling.core import process
 from model_profiling.core.errors import InputError, SetupError
 from model_profiling.runner.machine import TargetChoice
 from model_profiling.targets.facts import Machine
-from model_profiling.targets.remote.shell import call, last_line, meaning_of
+from model_profiling.targets.remote.shell import last_line, meaning_of
 from model_profiling.targets.remote.target import RemoteTarget
 
 # An option of ssh, or a command of its config, must not pass for a host.
@@ -92,15 +93,14 @@ class SshLink:
 
     def connect(self) -> None:
         try:
-            ended = call(self.command("echo ready"), timeout=_CONNECT_S)
+            ended = process.run(self.command("echo ready"), timeout=_CONNECT_S)
         except SetupError as problem:
             cure = "install OpenSSH's client, or correct SME2PROF_SSH"
             raise SetupError(problem.problem, cure) from problem
-        if b"ready\n" in ended.stdout:  # a login script may write before it
+        if "ready\n" in ended.stdout:  # a login script may write before it
             return
-        complaints = ended.stderr.decode("utf-8", "replace")
-        raise self.complaint(complaints) or SetupError(
-            f"{self.host} cannot be reached: {last_line(complaints) or 'it did not answer in time'}",
+        raise self.complaint(ended.stderr) or SetupError(
+            f"{self.host} cannot be reached: {last_line(ended.stderr) or 'it did not answer in time'}",
             f"make this work without a password: {shlex.join(self.shown)} true",
         )
 
@@ -111,7 +111,7 @@ class SshLink:
     def close(self) -> None:
         if any(self._folder.iterdir()):
             with contextlib.suppress(SetupError):
-                call((*self._words(), "-O", "exit", self.host), timeout=_CONNECT_S)
+                process.run((*self._words(), "-O", "exit", self.host), timeout=_CONNECT_S)
 
     def _words(self) -> tuple[str, ...]:
         options = [word for option in _OPTIONS for word in ("-o", option)]

@@ -36,12 +36,9 @@ _COMMANDS = {
 }
 
 
-def ask_machine(
-    shell: Shell, files: Mapping[str, str] | None = None, commands: Mapping[str, str] | None = None
-) -> Machine:
-    """Ask everything at once, with the additional files and commands of a kind of machine."""
-    question = scripts.machine_facts({**FILES, **(files or {})}, {**_COMMANDS, **(commands or {})})
-    answer = shell.script(question)
+def ask_machine(shell: Shell, commands: Mapping[str, str] | None = None) -> Machine:
+    """Ask everything at once, with the additional commands of a kind of machine."""
+    answer = shell.script(scripts.machine_facts(FILES, {**_COMMANDS, **(commands or {})}))
     texts: dict[str, dict[str, str]] = {}
     parts = re.split(r"(?m)^@@ (\w+) (\S+)\n?", answer.stdout)
     for name, path, content in zip(parts[1::3], parts[2::3], parts[3::3], strict=True):
