@@ -29,8 +29,8 @@ from model_profiling.core.errors import ProfilingError
 from model_profiling.etdump import read_boundaries
 from model_profiling.runner.samples import Samples
 from model_profiling.targets import Job
-from model_profiling.targets.command import SEEN
 from model_profiling.targets.host import HostTarget
+from model_profiling.targets.job import SEEN
 
 RATES = (None, 1_000, 10_000)
 

@@ -38,8 +38,7 @@ from model_profiling.runs.folders import runs_in
 from model_profiling.runs.journal import Journal
 from model_profiling.runs.manifest import read_manifest, read_summary_0
 from model_profiling.runs.metrics import read_metrics, read_robust_stats
-from model_profiling.targets.command import read_own_times
-from model_profiling.targets.job import Job
+from model_profiling.targets.job import Job, read_own_times
 from model_profiling.validation.validate import validate
 from model_profiling.workflow.analyse import analyse
 

@@ -263,12 +263,14 @@ def record_beside(pte: Path) -> Path | None:
     return next((path for path in candidates if is_regular(path, follow=True)), None)
 
 
-def make_graph(pte: Path, etrecord: Path | None, lengths: Lengths | None = None) -> ProgramGraph:
+def make_graph(
+    pte: Path, etrecord: Path | None, lengths: Lengths | None = None, *, sha256: str | None = None
+) -> ProgramGraph:
     """Read a program (at these `lengths` of its inputs) and its record; keep what operators refer to, with
-    the source text around it."""
+    the source text around it. `sha256` is the program's, if known."""
     program = read_program(pte, lengths)
     record = _referred(program, read_etrecord(etrecord)) if etrecord else None
-    sha256 = files.sha256(pte)
+    sha256 = sha256 or files.sha256(pte)
     excerpts = _excerpts(record) if record else {}
     return ProgramGraph(program, record, sha256, excerpts, *read_export_facts(pte, sha256))
 

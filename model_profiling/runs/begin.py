@@ -17,6 +17,7 @@ from typing import Literal
 
 from pydantic import ValidationError
 
+from model_profiling._version import __version__
 from model_profiling.config import names
 from model_profiling.config.baseline import OnCpu, asks_to_repeat, on_cpu, once_each
 from model_profiling.config.names import MANIFEST, RunFiles, earlier_name
@@ -27,11 +28,21 @@ from model_profiling.core.errors import FormatError, InputError, ProfilingError
 from model_profiling.core.progress import Progress
 from model_profiling.export.records import read_export
 from model_profiling.program.graph_file import make_graph, record_beside, write_graph_file
-from model_profiling.runs import manifest_head as manifests
+from model_profiling.runs import Times
 from model_profiling.runs.feeding import Feed, find_libraries
+from model_profiling.runs.figures import Measured, compute_figures
 from model_profiling.runs.folders import check_free, holds_run, refuse_links_out
 from model_profiling.runs.journal import Journal, has_journal, moment
-from model_profiling.runs.manifest import Manifest, Session, read_manifest, read_summary_0
+from model_profiling.runs.manifest import (
+    ExecuTorch,
+    Machine,
+    Manifest,
+    Runner,
+    Session,
+    TargetFacts,
+    read_manifest,
+    read_summary_0,
+)
 from model_profiling.runs.measuring import Measuring
 from model_profiling.runs.schedule import make_order
 from model_profiling.targets import MachineFacts, Target
@@ -60,7 +71,7 @@ def begin(
     stem = names.with_method(config.model.stem, config.method, config.inputs.file_words)
     place, latencies = RunFiles(config.output_root, stem), target.timings_are_latency
     here = fit_to_machine(config, facts.features, latencies)
-    head = manifests.head(here.config, start.config_file, target, facts)
+    head = _head(here.config, start.config_file, target, facts)
     head = replace(head, stands_for=here.stands_for, tokens=fed.tokens, position=fed.position)
     earlier, moved = settle_earlier(place.path, head, resume=start.resume, force=start.force)
     fitted = with_earlier(here.config, earlier) if earlier else here.config
@@ -92,7 +103,7 @@ def begin(
     run.write("running")
     if libraries:
         run.warnings.append(Diagnostic(None, "custom_operators", _CUSTOM))
-    run.warnings += _keep_graph(config, fed, place.path)
+    run.warnings += _keep_graph(config, fed, place.path, head.model_sha256)
     run.warnings += _about_accuracy(config.model, head.model_sha256)
     run.warnings += (*config.said_otherwise, *start.remarks)
     if asks_to_repeat(config) and not latencies:
@@ -118,6 +129,39 @@ def fit_to_machine(config: ProfileConfig, features: Collection[str], latencies: 
     return here if latencies else replace(here, config=once_each(here.config))
 
 
+def _head(config: ProfileConfig, config_file: Path | None, target: Target, facts: MachineFacts) -> Manifest:
+    """Return what is known before the first process; to continue a run, this must be unchanged."""
+    etrecord = record_beside(config.model)
+    build = target.build
+    times = Times.HARDWARE if target.timings_are_latency else Times.EMULATED
+    return Manifest(
+        kit_version=__version__,
+        model=str(config.model),
+        model_sha256=files.sha256(config.model),
+        model_bytes=config.model.stat().st_size,
+        method=config.method or "",
+        fed=config.inputs.file_words,
+        etrecord=str(etrecord) if etrecord else None,
+        quantized=names.computes_in(config.model, "int8"),
+        half=names.computes_in(config.model, "fp16"),
+        config=str(config_file or config.output_root / names.CONFIG),
+        settings=config.model_dump(mode="json"),
+        config_file=str(config_file) if config_file else None,
+        experiments=tuple(experiment.name for experiment in config.experiments),
+        target=TargetFacts(target.name, target.platform, times),
+        executorch=ExecuTorch(
+            build.executorch_version if build else facts.versions.get("executorch"),
+            build.executorch_sha if build else None,
+        ),
+        runner=Runner(
+            build.build_id if build else None, build.compiler if build else facts.versions.get("compiler")
+        ),
+        machine=Machine(before=facts),
+        state="running",
+        results=(),
+    )
+
+
 def _first_manifest(
     head: Manifest, earlier: Manifest | None, config: ProfileConfig, session: Session
 ) -> Manifest:
@@ -137,11 +181,12 @@ def _first_manifest(
     )
 
 
-def _keep_graph(config: ProfileConfig, fed: Feed, run_dir: Path) -> list[Diagnostic]:
+def _keep_graph(config: ProfileConfig, fed: Feed, run_dir: Path, sha256: str) -> list[Diagnostic]:
     """Keep the program's graph in the run, so that the run can be moved without its program."""
     model, lengths = config.model, {config.method or "forward": fed.lengths}
     try:
-        write_graph_file(run_dir / names.GRAPH, make_graph(model, record_beside(model), lengths))
+        graph = make_graph(model, record_beside(model), lengths, sha256=sha256)
+        write_graph_file(run_dir / names.GRAPH, graph)
     except FormatError as problem:
         seen = f"{problem.problem}; operators are shown without shapes and source lines"
         return [Diagnostic(None, "no_graph", seen)]
@@ -294,3 +339,41 @@ def clear_work(place: RunFiles) -> None:
     for part in place.path.rglob(".*.part"):
         if not part.is_dir() or part.is_symlink():
             part.unlink(missing_ok=True)
+
+
+def reopen(config: ProfileConfig) -> Measured:
+    """Reopen the run directory of an earlier session, and compute its figures again for `config`. The model
+    may be gone; then the manifest's record of it counts. Only what is compared can differ from before."""
+    refuse_links_out(config.output_root)
+    manifest = read_manifest(config.output_root) or read_summary_0(config.output_root)
+    if manifest is None:
+        raise InputError(
+            f"{config.output_root} holds no run to analyse", "run it first, without --analysis-only"
+        )
+    if manifest.version_0:
+        raise InputError(
+            f"{config.output_root} holds a run of the earlier kit",
+            f"analyse it as it is: sme2prof analyze {config.output_root}",
+        )
+    features = manifest.machine.before.features if manifest.machine.before else ()
+    fitted = fit_to_machine(config, features, manifest.target.times is not Times.EMULATED).config
+    stored, here = stored_config(manifest, config.output_root), config.model.is_file()
+    if not {each.name for each in fitted.experiments} <= set(manifest.experiments) or (
+        here and files.sha256(config.model) != manifest.model_sha256
+    ):
+        raise InputError(
+            f"{config.output_root} holds a run of other experiments or of another program",
+            "run it again, without --analysis-only",
+        )
+    timing = any(each.mode == "timing" for each in fitted.experiments)
+    fitted = stored.model_copy(
+        update={
+            "model": config.model if here else stored.model,
+            "output_root": config.output_root,
+            "analysis": fitted.analysis if timing else stored.analysis,
+        }
+    )
+    stem = names.with_method(fitted.model.stem, manifest.method, manifest.fed)
+    place = names.RunFiles(config.output_root, stem)
+    manifest = replace(manifest, settings=fitted.model_dump(mode="json"))
+    return compute_figures(place, fitted, Journal(place.path), manifest)

@@ -48,7 +48,7 @@ def choose_methods(program: Path, method: str | None) -> tuple[str, ...]:
     """Return `method`, or else every one that computes something. This reads the program first of all, so
     what is no program is refused before anything is hashed, made or run."""
     check_program(program)
-    methods = read_program(program).computing
+    methods = read_program(program.absolute()).computing  # as configs name it, so that it is read once
     if method is not None and methods and method not in methods:
         raise InputError(f"{program.name} has no method {method!r}", f"choose from {listing(methods)}")
     return (method,) if method is not None else methods or ("forward",)

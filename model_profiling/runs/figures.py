@@ -1,4 +1,5 @@
-"""The figures of a run: latencies with and without the tracer, comparisons, and output parity.
+"""What follows from the journal: the result of each series in the manifest, and the figures of the run:
+latencies with and without the tracer, comparisons, and output parity.
 
 Everything is computed from the manifest, the journal and the files beside them, so it can be repeated. If
 times are not latencies, there are no such figures.
@@ -11,22 +12,20 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from model_profiling.config import names
+from model_profiling.config.reading import pairs
 from model_profiling.config.remarks import Diagnostic
 from model_profiling.config.series import Pair, Series
 from model_profiling.config.settings import AnalysisSettings, ProfileConfig
-from model_profiling.core import files
-from model_profiling.core.errors import InputError, ProfilingError
+from model_profiling.core.errors import ProfilingError
 from model_profiling.core.records import write_record
 from model_profiling.core.safe_read import inside
-from model_profiling.runs import Latency, Manifest, Metrics, PairSpeedup, Result, Run, Times
-from model_profiling.runs.begin import fit_to_machine, stored_config
+from model_profiling.runs import Latency, Manifest, Metrics, PairSpeedup, Result, Run
 from model_profiling.runs.comparability import compare_timed, timed
-from model_profiling.runs.folders import refuse_links_out
-from model_profiling.runs.journal import Entry, Journal
-from model_profiling.runs.manifest import Machine, State, read_manifest, read_summary_0
-from model_profiling.runs.manifest_head import with_results
+from model_profiling.runs.journal import Entry, Journal, seconds_of
+from model_profiling.runs.manifest import Ended, Machine, ScheduleFacts, State
 from model_profiling.runs.metrics import MachineUse, PairParity, RobustStats, TracerCost
-from model_profiling.runs.schedule import TRACED_ROUNDS
+from model_profiling.runs.schedule import TRACED_ROUNDS, Order
+from model_profiling.runs.times import times_of_mode
 from model_profiling.statistics.latency import (
     Conditions,
     Interruptions,
@@ -37,7 +36,100 @@ from model_profiling.statistics.latency import (
 )
 from model_profiling.statistics.measure import disturbance, interrupted_share
 from model_profiling.statistics.parity import OutputFile, Parity, compare_outputs
-from model_profiling.statistics.speedup import Speedup, compare_rounds
+from model_profiling.statistics.speedup import PRECISION, Speedup, compare_rounds
+
+
+def schedule_facts(
+    config: ProfileConfig, order: Order, journal: Journal, ended: Ended | None
+) -> ScheduleFacts:
+    settings, rounds = config.schedule, order.rounds
+    ours = [experiment.name for experiment in config.experiments]
+    if settings.rounds is None:
+        # The number of rounds is not known in advance.
+        rounds = rounds[: max(1, journal.rounds_begun(ours))]
+    done = [steps for steps in rounds if steps and all(map(journal.done, steps))]
+    return ScheduleFacts(
+        ended=ended,
+        budget_s=settings.time_limit_s if rounds else None,
+        measured_s=round(seconds_of(journal.timed_of(ours)), 3) if rounds else None,
+        seed=order.seed,
+        rounds=len(rounds),
+        rounds_done=len(done),
+        traced_rounds=min(TRACED_ROUNDS, len(rounds)),
+        min_rounds=settings.min_rounds,
+        precision=settings.precision or (PRECISION if rounds else None),
+        stopped_early=ended not in (None, "rounds"),
+        order=tuple(tuple(step.key for step in steps) for steps in (order.evidence, *rounds)),
+    )
+
+
+def with_results(
+    manifest: Manifest, config: ProfileConfig, journal: Journal, place: names.RunFiles
+) -> Manifest:
+    """Return the manifest with the journal's results, and which pairs are comparable."""
+    planned = tuple(
+        _result(manifest, config, journal, place, series)
+        for experiment in config.experiments
+        for series in experiment.series
+    )
+    # Decide the pairs before anything has run: a run may be killed at any moment.
+    run = Run(place.path, replace(manifest, results=planned, pairs=None))
+    begun = tuple(result for result in planned if result.processes or result.state == "failed")
+    return replace(manifest, results=begun, pairs=tuple(run.decided(pair) for pair in pairs(config)))
+
+
+def _result(
+    manifest: Manifest, config: ProfileConfig, journal: Journal, place: names.RunFiles, series: Series
+) -> Result:
+    entries = journal.of(series)
+    experiment = config.experiment(series.experiment)
+    done = [entry for entry in entries if entry.state == "done"]
+    failed = next((entry for entry in entries if entry.state == "failed"), None)
+    dumps = sorted((entry for entry in done if entry.etdump), key=lambda entry: entry.round)
+    evidence = journal.evidence(series)
+
+    def existing(ending: str) -> str | None:
+        path = place.of_series(series, ending)
+        return place.relative(path) if path.is_file() else None
+
+    process = evidence or (done[0] if done else None)
+    return Result(
+        experiment=series.experiment,
+        threads=series.threads,
+        mode=experiment.mode,
+        sme2=experiment.sme2,
+        disable=experiment.switched_off,
+        runner_path=experiment.runner_path,
+        runs=experiment.runs,
+        warmup=experiment.warmup,
+        state="failed" if failed else "done",
+        problem=failed.problem if failed else None,
+        fix=failed.fix if failed else None,
+        processes=len(done),
+        rounds=len(journal.ended_well("untraced", series)),
+        times=times_of_mode(experiment.mode, manifest.target.times),
+        etdump=dumps[0].etdump if dumps else None,
+        etdump_warmup_runs=dumps[0].etdump_warmup_runs if dumps else 0,
+        etdump_turn_length=len(dumps[0].turns_ns[0]) if dumps and dumps[0].turns_ns else 0,
+        etdump_rounds=tuple(entry.etdump for entry in dumps if entry.etdump),
+        etdump_launches=tuple(entry.launch for entry in dumps if entry.launch),
+        boundaries=tuple(entry.boundaries for entry in dumps if entry.boundaries),
+        log=next((entry.log for entry in dumps if entry.log), failed.log if failed else None),
+        latency=existing(names.ROBUST_STATS),
+        kernels=existing(names.KERNELS_CSV),
+        kernels_at_load=dict(evidence.kernels_at_load) if evidence else {},
+        kernels_note=evidence.kernels_note if evidence else None,
+        samples=existing(names.SAMPLES),
+        xnntrace_log=evidence.log if evidence and experiment.mode == "xnntrace" else None,
+        outputs=evidence.outputs if evidence else (),
+        features_present=process.features_present if process else (),
+        features_masked=process.features_masked if process else (),
+        features_verified=process.features_verified if process else None,
+        features_note=process.features_note if process else None,
+    )
+
+
+# The figures.
 
 _THROTTLED = 2
 """From Android's thermal status "moderate" on, the system lowers clocks."""
@@ -47,7 +139,7 @@ def compute_metrics(
     manifest: Manifest, journal: Journal, run_dir: Path, by_series: Mapping[Series, Latency]
 ) -> Metrics:
     """Return the content of metrics.json; `by_series` is the result of `latencies`."""
-    pairs = manifest.pairs or ()
+    pairs_compared = manifest.pairs or ()
     results = {result.series: result for result in manifest.results}
     return Metrics(
         model=Path(manifest.model).name,
@@ -55,7 +147,7 @@ def compute_metrics(
         latencies=tuple(by_series.values()),
         stability=tuple(_stability(manifest, journal, list(by_series))),
         comparisons=comparisons(manifest, journal),
-        parity=tuple(_parity(results, manifest, run_dir, pair) for pair in pairs),
+        parity=tuple(_parity(results, manifest, run_dir, pair) for pair in pairs_compared),
     )
 
 
@@ -311,41 +403,3 @@ def _final_state(manifest: Manifest, journal: Journal) -> State:
     if not halved and (manifest.schedule.stopped_early or planned <= done):
         return "finished"
     return "partial" if manifest.state in ("analysing", "partial") else "interrupted"
-
-
-def reopen(config: ProfileConfig) -> Measured:
-    """Reopen the run directory of an earlier session, and compute its figures again for `config`. The model
-    may be gone; then the manifest's record of it counts. Only what is compared can differ from before."""
-    refuse_links_out(config.output_root)
-    manifest = read_manifest(config.output_root) or read_summary_0(config.output_root)
-    if manifest is None:
-        raise InputError(
-            f"{config.output_root} holds no run to analyse", "run it first, without --analysis-only"
-        )
-    if manifest.version_0:
-        raise InputError(
-            f"{config.output_root} holds a run of the earlier kit",
-            f"analyse it as it is: sme2prof analyze {config.output_root}",
-        )
-    features = manifest.machine.before.features if manifest.machine.before else ()
-    fitted = fit_to_machine(config, features, manifest.target.times is not Times.EMULATED).config
-    stored, here = stored_config(manifest, config.output_root), config.model.is_file()
-    if not {each.name for each in fitted.experiments} <= set(manifest.experiments) or (
-        here and files.sha256(config.model) != manifest.model_sha256
-    ):
-        raise InputError(
-            f"{config.output_root} holds a run of other experiments or of another program",
-            "run it again, without --analysis-only",
-        )
-    timing = any(each.mode == "timing" for each in fitted.experiments)
-    fitted = stored.model_copy(
-        update={
-            "model": config.model if here else stored.model,
-            "output_root": config.output_root,
-            "analysis": fitted.analysis if timing else stored.analysis,
-        }
-    )
-    stem = names.with_method(fitted.model.stem, manifest.method, manifest.fed)
-    place = names.RunFiles(config.output_root, stem)
-    manifest = replace(manifest, settings=fitted.model_dump(mode="json"))
-    return compute_figures(place, fitted, Journal(place.path), manifest)

@@ -7,8 +7,10 @@ step count. A kill before that line repeats the step, a kill after it does not.
 from __future__ import annotations
 
 import contextlib
+import math
 import re
 import shutil
+import statistics
 import tempfile
 import time
 from collections.abc import Iterable, Iterator, Sequence
@@ -28,14 +30,20 @@ from model_profiling.core.progress import Progress
 from model_profiling.core.records import write_record
 from model_profiling.runner.machine import Cluster, ClusterName, cpus_of_cluster
 from model_profiling.runs.feeding import Feed
+from model_profiling.runs.figures import schedule_facts, with_results
 from model_profiling.runs.journal import TIMED, Entry, Journal, Step, moment
 from model_profiling.runs.manifest import Ended, Manifest, State
-from model_profiling.runs.manifest_head import schedule_facts, with_results
 from model_profiling.runs.schedule import Order, emulated_seconds
 from model_profiling.targets import Job, Outcome, Target
 
 _KERNEL_LINE = re.compile(r"XNNPACK.{0,40}(?:Using \w{1,40} microkernel '|running operator \d)")
 """In XNNPACK's log, on a terminal or in logcat."""
+
+
+HZ = 1000
+"""Per thread; `bench/sampling_cost.py` measures the cost."""
+SECONDS = 3.0
+_MOST_SAMPLED_RUNS = 20_000
 
 
 @contextlib.contextmanager
@@ -111,6 +119,33 @@ class Measuring:
             self.do(step)
             self.write("running")
             self.progress.advance(number + 1, len(steps))
+
+    def sample(self) -> None:
+        """Sample where operators spend their time: run each series once more, alone. The times of these runs
+        are not latencies. If no times are, sample the series with evidence. Only the kit's own runner can."""
+        if not self.config.schedule.sample:
+            return
+        latencies = self.target.timings_are_latency
+        steps = self.steps_of(0) if latencies else self.order.evidence
+        experiments = {step.series: self.config.experiment(step.series.experiment) for step in steps}
+        own = (
+            series
+            for series, each in experiments.items()
+            if each.runner is None and series not in self.failed
+        )
+        missing = self.missing(Step("sampled", series) for series in sorted(own, key=str))
+        if missing:
+            self.progress.stage("sampling threads")
+        for number, step in enumerate(missing, start=1):
+            # In a warm-up execution the runner counts the backend's clock reads per operator: make one.
+            warmup, runs = max(1, experiments[step.series].warmup) if latencies else 1, 1
+            measured = self.journal.latencies_ms(step.series, self.journal.rounds_of(step.series))
+            every = [latency for of_round in measured for latency in of_round]
+            if latencies and every:
+                runs = min(math.ceil(SECONDS * 1e3 / statistics.median(every)), _MOST_SAMPLED_RUNS)
+            self.do(step, runs=runs, warmup=warmup, sample_hz=HZ)
+            self.write("running")
+            self.progress.advance(number, len(missing), str(step.series))
 
     def missing(self, steps: Iterable[Step]) -> list[Step]:
         """Return the steps still to do; a failed step is tried again by the next session, not by this one."""

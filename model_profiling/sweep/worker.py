@@ -134,7 +134,7 @@ def measure_job(job: Job, program: bytes, home: tuple[Path, Path], versions: str
 
     def measure(folder: Path) -> bytes:
         from model_profiling.runs.begin import Start
-        from model_profiling.runs.session import measure_runs
+        from model_profiling.runs.measure import measure_runs
         from model_profiling.targets import open_target
 
         path = unpack(program, folder / "program") / f"{job.program.name}.pte"

@@ -11,7 +11,7 @@ from model_profiling.core.errors import FormatError, InputError, ProfilingError,
 from model_profiling.core.formatting import listing, plural
 from model_profiling.core.process import Completed
 from model_profiling.runner.result import RunnerResult, check_program, read_lockstep_result, read_result
-from model_profiling.targets.command import (
+from model_profiling.targets.job import (
     BOUNDARIES,
     ETDUMP,
     LOG,
@@ -19,10 +19,13 @@ from model_profiling.targets.command import (
     OUTPUTS,
     RESULT,
     SEEN,
+    Job,
+    LockstepJob,
+    LockstepOutcome,
+    Outcome,
     child_files,
     read_own_times,
 )
-from model_profiling.targets.job import Job, LockstepJob, LockstepOutcome, Outcome
 
 # How a runner ended: the problem and its fix.
 

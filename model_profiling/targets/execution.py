@@ -29,13 +29,17 @@ from model_profiling.targets.collect import (
     expected_files,
     expected_files_of_launch,
 )
-from model_profiling.targets.command import (
+from model_profiling.targets.job import (
     BOUNDARIES,
     ETDUMP,
     LOG,
     OUTPUTS,
     RESULT,
     SEEN,
+    Job,
+    LockstepJob,
+    LockstepOutcome,
+    Outcome,
     Places,
     build_command,
     build_lockstep_command,
@@ -43,7 +47,6 @@ from model_profiling.targets.command import (
     fit_to_runner,
     refused_flags,
 )
-from model_profiling.targets.job import Job, LockstepJob, LockstepOutcome, Outcome
 
 if TYPE_CHECKING:
     from model_profiling.targets.remote.folder import Removed

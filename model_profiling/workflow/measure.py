@@ -36,10 +36,10 @@ from model_profiling.report.verdict import RunAnswers, answers
 from model_profiling.runner.features import closure
 from model_profiling.runner.features import ladder as features_ladder
 from model_profiling.runs import Evidence, Result, Run
-from model_profiling.runs.begin import Start
-from model_profiling.runs.figures import Measured, concluded, reopen
+from model_profiling.runs.begin import Start, reopen
+from model_profiling.runs.figures import Measured, concluded
 from model_profiling.runs.folders import locked
-from model_profiling.runs.session import measure_runs
+from model_profiling.runs.measure import measure_runs
 from model_profiling.targets import Target, TargetChoice, open_target
 from model_profiling.workflow.analyse import (
     analyse,

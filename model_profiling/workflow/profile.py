@@ -39,8 +39,8 @@ from model_profiling.runs.begin import check_folder, check_startable, why_once
 from model_profiling.runs.evidence import read_evidence
 from model_profiling.runs.feeding import choose_methods, feed, one_method, sizes_for_length
 from model_profiling.runs.folders import locked
+from model_profiling.runs.measure import measure_runs
 from model_profiling.runs.schedule import emulated_seconds
-from model_profiling.runs.session import measure_runs
 from model_profiling.statistics.speedup import EXACT_ROUNDS
 from model_profiling.targets import Target, TargetChoice, TargetPlan, open_target, plan_targets
 from model_profiling.targets.machine_lock import working_beside

@@ -30,7 +30,7 @@ from model_profiling.runs import Manifest
 from model_profiling.runs.begin import Start
 from model_profiling.runs.journal import TIMED, Entry, Journal
 from model_profiling.runs.manifest import read_manifest
-from model_profiling.runs.session import measure_runs
+from model_profiling.runs.measure import measure_runs
 from model_profiling.targets import open_target
 from model_profiling.targets.power_mode import MODES
 from model_profiling.targets.remote.android import AndroidTarget

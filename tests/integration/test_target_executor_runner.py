@@ -23,8 +23,8 @@ from model_profiling.runner.features import host_features
 from model_profiling.runner.result import OutputFacts, RunnerResult
 from model_profiling.targets import Job
 from model_profiling.targets.collect import beside
-from model_profiling.targets.command import Places, build_command, read_own_times
 from model_profiling.targets.host import HostTarget
+from model_profiling.targets.job import Places, build_command, read_own_times
 
 SOURCE = Path(__file__).with_name("standin_executor_runner.cpp")
 NAMES_LINUX = pytest.mark.skipif(sys.platform == "darwin", reason="the stand-in names the Linux library")

@@ -27,7 +27,7 @@ from recorded_runs import PROGRAM, SME2
 from replay import ReplayTarget
 from model_profiling.runs.begin import Start
 from model_profiling.runs.measuring import Measuring
-from model_profiling.runs.session import measure_runs
+from model_profiling.runs.measure import measure_runs
 from model_profiling.workflow.profile import ProfileOptions, make_config
 
 arrived, make_job = set(), Measuring.job

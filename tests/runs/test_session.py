@@ -30,13 +30,13 @@ from model_profiling.core.errors import InputError, RunError, SetupError
 from model_profiling.core.progress import Lines, counted
 from model_profiling.report.data import report_data
 from model_profiling.runs import Run
-from model_profiling.runs.begin import Start
+from model_profiling.runs.begin import Start, reopen
 from model_profiling.runs.feeding import checked_feed
-from model_profiling.runs.figures import Measured, concluded, reopen
+from model_profiling.runs.figures import Measured, concluded
 from model_profiling.runs.journal import Journal
 from model_profiling.runs.manifest import Manifest, read_manifest
+from model_profiling.runs.measure import measure_runs
 from model_profiling.runs.schedule import emulated_seconds
-from model_profiling.runs.session import measure_runs
 from model_profiling.targets import Job, MachineFacts
 from model_profiling.validation.validate import validate
 

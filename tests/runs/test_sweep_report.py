@@ -18,7 +18,7 @@ from model_profiling.config.sweep import load_sweep
 from model_profiling.core.errors import InputError, RunError
 from model_profiling.report.document import plain
 from model_profiling.runs.begin import Start
-from model_profiling.runs.session import measure_runs
+from model_profiling.runs.measure import measure_runs
 from model_profiling.sweep import dispatch, report
 from model_profiling.sweep.cells import SweepFolder, cell_outcomes, jobs, open_sweep
 from model_profiling.targets import Job as Process

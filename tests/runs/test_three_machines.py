@@ -145,7 +145,7 @@ def test_past_its_budget_a_slow_model_is_told_how_many_launches_it_needs(profile
         "model_profiling.core.progress.Silent.advance",
         lambda _self, done, total, text="": shown.append((done, total, text)),
     )
-    monkeypatch.setattr("model_profiling.runs.rounds.seconds_of", lambda _entries: 7700.0)
+    monkeypatch.setattr("model_profiling.runs.measure.seconds_of", lambda _entries: 7700.0)
     profiled(SME2)
     measuring = [step for step in shown if "launch" in step[2]]
     assert measuring[0][0] == 1 < measuring[0][1]

@@ -24,8 +24,7 @@ from model_profiling.runs.journal import Journal
 from model_profiling.runs.manifest import read_manifest
 from model_profiling.runs.metrics import read_metrics, read_robust_stats
 from model_profiling.targets import collect
-from model_profiling.targets.command import read_own_times
-from model_profiling.targets.job import Job
+from model_profiling.targets.job import Job, read_own_times
 from model_profiling.tools import etdump_to_csv
 
 Place = tuple[str | int, ...]

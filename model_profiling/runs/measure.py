@@ -1,8 +1,9 @@
-"""Measures rounds until there are enough: in launches whose programs take turns, or one process at a time.
+"""Measures runs on one target: begins or continues them, measures what is missing, computes their figures.
 
-Rounds of several runs can be measured together: then all their programs take turns, and each run keeps its
-own part. Every decision (go on, precise enough, time spent) depends only on the journals, so a continued run
-decides the same.
+After each process or launch its results are in the run directory: a killed process or a lost machine costs
+one of them, and the next session goes on, from any host that reaches the same device. Programs of several
+runs take turns in the same launches, and each run keeps its own part. Every decision (go on, precise enough,
+time spent) depends only on the journals, so a continued run decides the same.
 """
 
 from __future__ import annotations
@@ -10,6 +11,7 @@ from __future__ import annotations
 import contextlib
 import random
 import secrets
+import shutil
 import time
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
@@ -19,20 +21,117 @@ from pathlib import Path
 from model_profiling.config.names import FAILED_LAUNCH, variant_of, with_method
 from model_profiling.config.remarks import Diagnostic
 from model_profiling.config.series import Series
-from model_profiling.config.settings import USUAL_ROUNDS, Schedule
+from model_profiling.config.settings import USUAL_ROUNDS, ProfileConfig, Schedule
 from model_profiling.core import files
-from model_profiling.core.errors import RunError
+from model_profiling.core.errors import InputError, RunError
 from model_profiling.core.formatting import listing
+from model_profiling.core.progress import Progress, Silent
+from model_profiling.runs.begin import Start, begin, check_directory
 from model_profiling.runs.comparability import CLOCK_STEP_MS, shared_launches
+from model_profiling.runs.feeding import checked_feed, one_method
+from model_profiling.runs.figures import Measured, compute_figures
+from model_profiling.runs.folders import locked
 from model_profiling.runs.journal import Entry, Step, seconds_of
 from model_profiling.runs.manifest import Ended
 from model_profiling.runs.measuring import Measuring, scratch_folder
-from model_profiling.runs.schedule import TRIAL, Pace, launch_of, plan, plan_kept, with_turns
+from model_profiling.runs.schedule import TRIAL, Pace, launch_of, make_order, plan, plan_kept, with_turns
 from model_profiling.statistics.lockstep import TurnPlan
 from model_profiling.statistics.measure import Rule
 from model_profiling.statistics.speedup import PRECISION, as_launches, precise_enough
-from model_profiling.targets import LockstepOutcome
-from model_profiling.targets.command import LOG
+from model_profiling.targets import LockstepOutcome, Target
+from model_profiling.targets.job import LOG
+from model_profiling.targets.machine_lock import measuring_alone, working_beside
+
+Wish = tuple[ProfileConfig, Start]
+
+
+def measure_runs(
+    wishes: Sequence[Wish],
+    target: Target,
+    progress: Progress | None = None,
+    until: contextlib.ExitStack | None = None,
+) -> tuple[Measured, ...]:
+    """Begin or continue the run of each config in its own output_root and measure all that is missing; the
+    programs of several take turns, and their schedules must be alike. However it ends, each manifest says
+    how, and all results are kept. A failing program is a result; any other failure (the machine is gone, the
+    disk is full) is raised. Nothing is touched before the target is ready. The directories and this machine
+    are kept for it alone, with `until` also until that is closed."""
+    progress, runs = progress or Silent(), list[Measuring]()
+    with contextlib.ExitStack() as locks:
+        feeds, configs = [], []
+        for wish, start in wishes:
+            config = wish.model_copy(update={"method": one_method(wish.model, wish.method)})
+            configs.append(config)
+            feeds.append(checked_feed(config))
+            locks.enter_context(locked(config.output_root))
+            make_order(config, 0, latencies=target.timings_are_latency, only=start.only)  # refuses names
+            check_directory(config.output_root)
+        progress.stage("preparing the runner")
+        target.prepare()
+        try:
+            with target.held_ready():
+                remarks = _keep_machine(locks, wishes, target, progress)
+                before = target.facts()
+                for config, (_, start), fed in zip(configs, wishes, feeds, strict=True):
+                    runs.append(begin(config, target, before, start, fed=fed, progress=progress))
+                # Only now is there a run to record it in; if `begin` fails, the caller reports it.
+                _remark(runs, remarks)
+                for run in runs:
+                    run.gather_evidence()
+                rounds = Rounds(tuple(runs), across=len(runs) > 1)
+                while not rounds.ended():
+                    rounds.measure_next()
+                for run in runs:
+                    run.sample()
+                after = target.facts()
+        except BaseException as reason:
+            _remark(runs, _notes(target) if runs else ())
+            for run in runs:
+                with contextlib.suppress(InputError):  # on a full disk, what ended the run matters more
+                    run.write("interrupted", type(reason).__name__, reason)
+            raise
+        _remark(runs, _notes(target))
+        for run in runs:
+            run.manifest = replace(run.manifest, machine=replace(run.manifest.machine, after=after))
+            run.write("analysing", "done")
+            shutil.rmtree(run.place.work, ignore_errors=True)
+        measured = tuple(
+            compute_figures(run.place, run.config, run.journal, run.manifest, run.moved) for run in runs
+        )
+        if until is not None:
+            until.push(locks.pop_all())
+        return measured
+
+
+def _notes(target: Target) -> list[Diagnostic]:
+    """Return what a person should know of settings that were changed and restored."""
+    return [Diagnostic(None, "settings", note) for note in target.take_notes()]
+
+
+def _remark(runs: Sequence[Measuring], remarks: Sequence[Diagnostic]) -> None:
+    for run in runs:
+        run.warnings += remarks
+
+
+def _keep_machine(
+    until: contextlib.ExitStack, wishes: Sequence[Wish], target: Target, progress: Progress
+) -> list[Diagnostic]:
+    """Wait until nobody else measures on this machine, and let nobody disturb what is measured here; return
+    why that cannot be had, if so. Other machines are held by their target."""
+    if not target.is_here:
+        return []
+    alone, words = target.timings_are_latency, wishes[0][1].command_line
+    programs = listing(dict.fromkeys(config.model.stem for config, _ in wishes))
+    command = f" ({' '.join(words)})" if words else ""
+    what = f"{'measures' if alone else 'emulates'} {programs}{command}"
+    lock = measuring_alone if alone else working_beside
+    if problem := until.enter_context(lock(what, waiting=progress.stage)):
+        seen = f"other measurements on this machine are not noticed: {problem.problem}"
+        return [Diagnostic(None, "unlocked", seen, problem.fix)]
+    return []
+
+
+# Rounds: in launches whose programs take turns, or one process at a time.
 
 _INTERRUPTED_LOOK = 2
 """Launches after which measuring ends if nothing can be compared because of other programs."""
