@@ -3,9 +3,24 @@
 from __future__ import annotations
 
 import argparse
+import importlib
+import sys
+from pathlib import Path
 from typing import NoReturn
 
 from model_profiling.core.formatting import in_short, printable
+
+
+def start(name: str, *arguments: object, **options: object) -> int:
+    """Call `module.function` of this room for a documented script, which may run before set-up."""
+    module, _, function = name.partition(".")
+    try:
+        script = getattr(importlib.import_module(f"{__name__}.{module}"), function)
+    except ModuleNotFoundError as missing:
+        cure = "run setup_repo.sh in a clone of the kit, and use its .venv/bin/python"
+        sys.stderr.write(f"error: {Path(sys.argv[0]).name} needs the Python module {missing.name}; {cure}\n")
+        return 2
+    return int(script(*arguments, **options))
 
 
 class ArgumentParser(argparse.ArgumentParser):

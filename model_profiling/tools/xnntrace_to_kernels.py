@@ -14,16 +14,11 @@ import sys
 from pathlib import Path
 
 sys.path[:0] = map(str, [*Path(__file__).resolve().parents][2:3])  # the clone, if this file is in one
-try:
-    from model_profiling.compat.kernels import xnntrace_to_kernels
-except ModuleNotFoundError as missing:
-    cure = "run setup_repo.sh in a clone of the kit, and use its .venv/bin/python"
-    sys.stderr.write(f"error: {Path(__file__).name} needs the Python module {missing.name}; {cure}\n")
-    sys.exit(2)
+from model_profiling.compat import start
 
 
 def main(argv: list[str] | None = None) -> int:
-    return xnntrace_to_kernels(__doc__, argv)
+    return start("kernels.xnntrace_to_kernels", __doc__, argv)
 
 
 if __name__ == "__main__":
