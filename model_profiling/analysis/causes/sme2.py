@@ -104,7 +104,7 @@ def _change(missing: Sme2Row, reach: Reach | None, executorch: str) -> _Change:
         return "bring {} into the delegate, as the advice about operators outside it says", ""
     if reach is None:
         unknown = f"what reaches SME2 is not known for ExecuTorch {executorch}"
-        probe = f"find out with `{PROBE}`, with ExecuTorch {executorch} installed, what lets {{}} reach SME2"
+        probe = f"find out with `{PROBE}` of a clone, and ExecuTorch {executorch}, what lets {{}} reach SME2"
         return (probe, unknown) if executorch else ("", "this run does not record its version of ExecuTorch")
     if missing.cause in (NOT_KNOWN, "not told"):
         return "", ""

@@ -1,6 +1,6 @@
 """Which operators reach SME2 kernels in a release of ExecuTorch, as one-layer programs showed when emulated.
 
-`python -m model_profiling.workflow.sme2_probe` makes the record of the installed release.
+`bench/sme2_probe.py` makes the record of the installed release.
 """
 
 from __future__ import annotations
@@ -14,7 +14,8 @@ from typing import Literal
 from model_profiling.core.records import read_record
 from model_profiling.core.safe_read import is_there
 
-PROBE = "python -m model_profiling.workflow.sme2_probe"
+PROBE = "python bench/sme2_probe.py"
+"""In a clone of the kit."""
 _FOLDER = Path(__file__).parent / "probed"
 
 

@@ -1,7 +1,9 @@
 """Finds out which layers reach SME2 kernels in which number format with the installed ExecuTorch.
 
-`python -m model_profiling.workflow.sme2_probe` exports programs of one layer, runs them under emulation and
-records the kernels that ran. The analysis reads the record of the release that a run used.
+    python bench/sme2_probe.py
+
+Exports programs of one layer, runs them under emulation and records the kernels that ran. The analysis reads
+the record of the release that a run used.
 """
 
 from __future__ import annotations
