@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from fractions import Fraction
 from typing import Literal
 
 from model_profiling.analysis.evidence import SeriesEvidence
@@ -125,8 +123,11 @@ def _flops(operator: Operator) -> str:
 
 def kernel_changes(
     before: SeriesEvidence, after: SeriesEvidence, *, labels: bool = True
-) -> tuple[tuple[StructureChange, ...], tuple[str, ...]]:
-    """Changes of kernels, of their calls and of SME2, and notes; operators only with `labels`."""
+) -> Iterator[StructureChange]:
+    """Changes of kernels and of SME2; operators only with `labels`."""
+    answers = before.sme.answer, after.sme.answer
+    if answers[0] != answers[1] and all(answer in _TESTED for answer in answers):
+        yield StructureChange("kernels", "changed", "SME2", *(_SME_WORDS[answer] for answer in answers))
     ours, theirs = (
         [
             use
@@ -135,28 +136,10 @@ def kernel_changes(
         ]
         for side in (before, after)
     )
-    changes, notes = [], []
     for pair in compare_kernels(theirs, ours):
         if pair.on is None or pair.off is None:
             what = "no longer runs" if pair.on is None else "runs now"
-            changes.append(
-                StructureChange("kernels", what, pair.kernel.name, _calls(pair.off), _calls(pair.on))
-            )
-    called = _called_differently(ours, theirs)
-    if called and (before.series.threads, after.series.threads) == (1, 1):
-        changes += called
-    elif called:
-        # The number of calls depends on how threads share the work.
-        notes.append(
-            f"{plural(len(called), 'kernel')} called a different number of times, which depends on the "
-            "threads"
-        )
-    answers = before.sme.answer, after.sme.answer
-    if answers[0] != answers[1] and all(answer in _TESTED for answer in answers):
-        changes.insert(
-            0, StructureChange("kernels", "changed", "SME2", *(_SME_WORDS[answer] for answer in answers))
-        )
-    return tuple(changes), tuple(notes)
+            yield StructureChange("kernels", what, pair.kernel.name, _calls(pair.off), _calls(pair.on))
 
 
 def why_kernels_unknown(before: SeriesEvidence | None, after: SeriesEvidence | None) -> str:
@@ -176,24 +159,3 @@ def _calls(use: KernelUse | None) -> str:
     if use is None:
         return "not called"
     return plural(use.calls, "call") if use.calls is not None else "called"
-
-
-def _called_differently(ours: Sequence[KernelUse], theirs: Sequence[KernelUse]) -> list[StructureChange]:
-    """Kernels with another number of calls per inference; sides may have counted over different numbers."""
-    counts = {use.kernel.name: use.calls for use in ours if use.calls}
-    both = [(use, counts[use.kernel.name]) for use in theirs if use.calls and use.kernel.name in counts]
-    ratios = Counter(Fraction(use.calls or 0, before) for use, before in both)
-    if not ratios:
-        return []
-    usual = Fraction(1) if Fraction(1) in ratios else ratios.most_common(1)[0][0]
-    return [
-        StructureChange(
-            "kernels",
-            "is called a different number of times",
-            use.kernel.name,
-            plural(before, "call"),
-            f"{float((use.calls or 0) / usual):g} calls",
-        )
-        for use, before in both
-        if Fraction(use.calls or 0, before) != usual
-    ]

@@ -13,33 +13,11 @@ from model_profiling.core.safe_read import MOST_LOG, read_text
 
 
 @dataclass(frozen=True, slots=True)
-class OperatorStep:
-    """One operator of one delegate call; a skipped one ran nothing but has an event in the dump."""
-
-    index: int
-    name: str
-    skipped: bool
-    line: int
-
-
-@dataclass(frozen=True, slots=True)
-class DelegateCall:
-    steps: tuple[OperatorStep, ...]
-
-    @property
-    def names(self) -> tuple[str, ...]:
-        return tuple(step.name for step in self.steps)
-
-
-@dataclass(frozen=True, slots=True)
 class XnnTrace:
     configured: tuple[str, ...]
     """Kernels XNNPACK put into one of its tables: `Using gemm microkernel '...'`."""
-    calls: tuple[DelegateCall, ...]
-
-    @property
-    def steps(self) -> tuple[OperatorStep, ...]:
-        return tuple(step for call in self.calls for step in call.steps)
+    operators: tuple[str, ...]
+    """The operators that ran, in order; without those it skipped."""
 
 
 _TERMINAL = re.compile(r"(?:Note|Debug|Warning|Error|Fatal error) \(XNNPACK\): (?P<message>.*)")
@@ -49,43 +27,27 @@ _LOGCAT = re.compile(
     r"|(?:\d\d-\d\d \d\d:\d\d:\d\d\.\d+ +)?[VDIWEF]/XNNPACK *\( *(?P<brief_pid>\d{1,9})\): )(?P<message>.*)"
 )
 _CONFIGURED = re.compile(r"Using \w+ microkernel '(?P<name>[^'\n]+)'")
-_RUNNING = re.compile(
-    r"(?P<skip>skip )?running operator (?P<index>\d{1,9}):(?P<part>\d{1,9}) \((?P<name>.+)\)"
-)
+_RUNNING = re.compile(r"running operator \d{1,9}:0 \((?P<name>.+)\)")
+"""The first part of an operator that has several; skipped ones begin with `skip`."""
 _PLACE = re.compile(r"\w+, .*:\d+\)")
-_RESHAPING = re.compile(r"reshaping operator \d+ \(")
 
 
 def parse_xnntrace(text: str, *, pid: int | None = None) -> XnnTrace:
     """Parse a log. A logcat with XNNPACK lines of several processes needs `pid` to choose one."""
     configured: list[str] = []
-    calls: list[list[OperatorStep]] = []
-    last = (-1, -1)
-    closed = True
-    for number, message in _messages(text, pid):
+    operators: list[str] = []
+    for message in _messages(text, pid):
         if found := _CONFIGURED.match(message):
             configured.append(found["name"])
-        elif _RESHAPING.match(message):
-            # Each delegate call reshapes its operators first; indices restart in the next one.
-            closed = True
         elif found := _RUNNING.fullmatch(_without_place(message)):
-            place = (int(found["index"]), int(found["part"]))
-            if closed or place <= last:
-                calls.append([])
-            closed, last = False, place
-            # An operator of several parts is one operator, and one event of the dump.
-            if place[1] == 0:
-                name = found["name"].removesuffix(" Default")
-                calls[-1].append(OperatorStep(place[0], name, bool(found["skip"]), number))
-    made = tuple(DelegateCall(tuple(steps)) for steps in calls if steps)
-    return XnnTrace(tuple(configured), made)
+            operators.append(found["name"].removesuffix(" Default"))
+    return XnnTrace(tuple(configured), tuple(operators))
 
 
 def read_xnntrace(path: Path, *, pid: int | None = None, follow: bool = False) -> XnnTrace:
     """Read a log file; refuse one without XNNPACK lines. `follow` links where the user named the file."""
-    text = read_text(path, MOST_LOG, follow=follow)
-    trace = parse_xnntrace(text, pid=pid)
-    if not trace.configured and not trace.calls:
+    trace = parse_xnntrace(read_text(path, MOST_LOG, follow=follow), pid=pid)
+    if not trace.configured and not trace.operators:
         page = "docs/how-to/source_builds.md of the kit's repository"
         fix = f"use a runner built with an -xnnlog preset, see {page}"
         raise InputError(f"{path} has no lines of XNNPACK's log", fix)
@@ -94,10 +56,7 @@ def read_xnntrace(path: Path, *, pid: int | None = None, follow: bool = False) -
 
 def kernel_uses(trace: XnnTrace) -> tuple[KernelUse, ...]:
     """The log as kernel evidence: announced kernels are configured, matrix operators it ran are executed."""
-    return (
-        *configured_kernels(trace.configured),
-        *operator_kernels(step.name for step in trace.steps if not step.skipped),
-    )
+    return (*configured_kernels(trace.configured), *operator_kernels(trace.operators))
 
 
 def _without_place(message: str) -> str:
@@ -106,11 +65,11 @@ def _without_place(message: str) -> str:
     return f"{head})" if head and _PLACE.fullmatch(place) else message
 
 
-def _messages(text: str, pid: int | None) -> Iterator[tuple[int, str]]:
+def _messages(text: str, pid: int | None) -> Iterator[str]:
     chosen = pid
-    for number, line in enumerate(text.splitlines(), 1):
+    for line in text.splitlines():
         if found := _TERMINAL.search(line):
-            yield number, found["message"].strip()
+            yield found["message"].strip()
         elif found := _LOGCAT.match(line.strip()):
             owner = int(found["pid"] or found["brief_pid"])
             if pid is None and chosen not in (None, owner):
@@ -119,4 +78,4 @@ def _messages(text: str, pid: int | None) -> Iterator[tuple[int, str]]:
             if chosen is None:
                 chosen = owner
             if owner == chosen:
-                yield number, found["message"].strip()
+                yield found["message"].strip()

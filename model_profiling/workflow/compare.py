@@ -188,14 +188,12 @@ def _of_series(before: MeasurementSeries, after: MeasurementSeries, pairing: Pai
     else:
         pairs = match_operators(before.operators, after.operators)[1]
     changes = () if missing else tuple(operator_changes(pairs))
-    notes: tuple[str, ...] = ()
     why_not = why_kernels_unknown(before.kernels, after.kernels)
     if before.kernels and after.kernels and not why_not:
-        called, notes = kernel_changes(before.kernels, after.kernels, labels=bool(missing))
-        changes = (*changes, *called)
+        changes = (*changes, *kernel_changes(before.kernels, after.kernels, labels=bool(missing)))
     same = before.series == after.series
     name = str(after.series) if same else f"{after.series} vs {before.series}"
-    return Differences(name, changes, unknown, why_not, notes)
+    return Differences(name, changes, unknown, why_not)
 
 
 def _proven(ours: Sequence[SeriesEvidence], theirs: Sequence[SeriesEvidence]) -> Iterator[Differences]:
@@ -208,8 +206,7 @@ def _proven(ours: Sequence[SeriesEvidence], theirs: Sequence[SeriesEvidence]) ->
         if after is None or why_not:
             yield Differences(name, kernels_unknown=why_not, only_kernels=True)
         else:
-            changes, notes = kernel_changes(before, after)
-            yield Differences(name, changes, notes=notes, only_kernels=True)
+            yield Differences(name, tuple(kernel_changes(before, after)), only_kernels=True)
 
 
 def compare(

@@ -394,7 +394,7 @@ def test_an_island_names_what_causes_it_and_the_edges_are_none() -> None:
     untimed = found(_quantized("Softmax"), Times.EMULATED)["quantize-dequantize"]
     assert untimed.max_gain_pct is None and untimed.concerns[0].note == "around Softmax"
     finding = found(_quantized(""))["quantize-dequantize"]
-    assert finding.evidence["islands"] == 0 and "at the model's input or output" in finding.title
+    assert finding.evidence["islands"] == 0 and "feed quantized input" in finding.action
     assert "quantize-dequantize" not in found(_quantized(""), Times.EMULATED), (
         "nothing can be done about them"
     )

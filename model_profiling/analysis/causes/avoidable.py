@@ -29,69 +29,32 @@ def conversions(case: Case, free: Free) -> Finding | None:
     converting = case.largest(free, lambda operator: _converts(case, operator))
     if not converting:
         return None
-    if any(case.step(operator) is None for operator in converting):
-        # Without a program, what lies between them is unknown.
-        title = f"Drop {plural(len(converting), 'conversion')} between number formats"
-        steps: tuple[str, ...] = (
-            "quantize the operators between the conversions too, so that data stays in one format",
-            "feed quantized input if the application has it",
-        )
-        return case.finding(_ID, title, steps, converting)
-    islands = _islands(case, converting)
+    known = all(case.step(operator) for operator in converting)
+    islands = _islands(case, converting) if known else []
     inside = [operator for conversions, _ in islands for operator in conversions]
-    others = [operator for operator in converting if operator not in inside]
-    evidence = {"islands": len(islands), "conversions": len(inside), "elsewhere": len(others)}
-    if inside:
-        return case.finding(
-            _ID,
-            f"Keep {plural(len(islands), 'part')} of the model in one number format: "
-            f"{plural(len(inside), 'conversion')} {'is' if len(inside) == 1 else 'are'} around "
-            f"{'it' if len(islands) == 1 else 'them'}",
-            f"the quantizer leaves pads in floating point: {PADDING}"
-            if {each.kind for _, between in islands for each in between} == {"pad"}
-            else (
-                "also quantize the operators named here, or replace them with operators that the quantizer "
-                "knows",
-                "move what must stay in floating point to the start or end of the model",
-            ),
-            [concern for island in islands for concern in _around(*island)],
-            evidence,
-        )
-    if not case.timed:
-        return None  # a quantized model begins and ends with conversions: only their cost is worth reporting
-    count = plural(len(others), "conversion")
-    if all(_at_edge(case, operator) for operator in others):
-        title = f"Let the application pass quantized data: {count} at the model's input or output"
+    if not inside:
+        if known and not case.timed:
+            return None  # a quantized model begins and ends with conversions: only their cost is reported
+        title = f"Drop {plural(len(converting), 'conversion')} between number formats"
         steps = (
-            "these conversions are needed as long as the application uses floating point",
-            "camera images already have 8 bits",
+            "quantize the operators before and after them too, so that data stays in one format",
+            "feed quantized input if the application has it: camera images already have 8 bits",
         )
-    else:
-        title = f"Quantize more of the model, or less: {count} around the quantized parts"
-        steps = (
-            "the operators before and after are in floating point: quantize them too, or leave a part in "
-            "floating point if converting it costs more than int8 saves",
-        )
-    return case.finding(_ID, title, steps, others, evidence)
-
-
-def _at_edge(case: Case, operator: Operator) -> bool:
-    """Whether only data movement lies between it and the model's input or output."""
-    found = case.step(operator)
-    if found is None:
-        return False
-    known, index = found
-    flow, step = known.flow, known.flow.steps[index]
-    widens = _wider(step)
-    for _ in range(len(flow.steps)):
-        if flow.returned(step) if widens else any(value in flow.inputs for value in step.reads):
-            return True
-        near = next(flow.after(step) if widens else flow.before(step), None)
-        ran_as = known.operators.get(flow.at[near.place]) if near else None
-        if near is None or (ran_as is not None and ran_as.category is not Category.DATA_MOVEMENT):
-            return False
-        step = near
-    return False
+        return case.finding(_ID, title, steps, converting, {"islands": 0})
+    return case.finding(
+        _ID,
+        f"Keep {plural(len(islands), 'part')} of the model in one number format: "
+        f"{plural(len(inside), 'conversion')} {'is' if len(inside) == 1 else 'are'} around "
+        f"{'it' if len(islands) == 1 else 'them'}",
+        f"the quantizer leaves pads in floating point: {PADDING}"
+        if {each.kind for _, between in islands for each in between} == {"pad"}
+        else (
+            "also quantize the operators named here, or replace them with operators that the quantizer knows",
+            "move what must stay in floating point to the start or end of the model",
+        ),
+        [concern for island in islands for concern in _around(*island)],
+        {"islands": len(islands), "conversions": len(inside), "elsewhere": len(converting) - len(inside)},
+    )
 
 
 def _converts(case: Case, operator: Operator) -> bool:
