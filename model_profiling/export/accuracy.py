@@ -302,4 +302,4 @@ def _compared(
 def _relative(output: OutputParity) -> float:
     if output.dtype.startswith(("int", "uint", "bool")):
         return output.differing / max(output.elements, 1)
-    return output.max_abs if output.verdict == "not judged" else output.of_largest or 0.0
+    return output.of_largest or 0.0

@@ -117,8 +117,7 @@ def parity(data: ReportData) -> list[doc.Block]:
     )  # fmt: skip
     how_judged = (
         "Relative: the largest difference over the output's largest value. RMS: that of the differences over "
-        "the output's own. Numbers too small for their type are not judged. Another score may be highest "
-        "where two are closer together than the tolerance."
+        "the output's own. Another score may be highest where two are close together."
     )
     verdicts = ", ".join(dict.fromkeys(row[4] for row in rows))
     table = doc.make_table(headers, rows)
@@ -134,7 +133,7 @@ def _parity_row(found: PairParity, source: str, number: int) -> tuple[str, ...]:
     output = found.parity.outputs[number]
     top1 = MISSING
     if output.top1_rows:
-        top1 = "no" if output.top1_differs + output.top1_near_ties else "yes"
+        top1 = "no" if output.top1_differs else "yes"
     return (
         *named,
         f"{output.index}: {output.dtype}{list(output.shape)}",

@@ -2,7 +2,7 @@
 
 Differences are judged by the output's own scale: the largest difference against the largest magnitude, and
 the root mean square of all differences against that of the output. Probabilities near 0.001 are then judged
-as strictly as logits near 10. Numbers too small for their type's precision are not judged.
+as strictly as logits near 10. Differences too small for the type's precision count as none.
 """
 
 from __future__ import annotations
@@ -21,9 +21,8 @@ from model_profiling.core.errors import FormatError, InputError
 from model_profiling.core.formatting import plural
 from model_profiling.core.safe_read import read_bytes, size_of
 
-Verdict = Literal["identical", "within tolerance", "not judged", "mismatch"]
-"""`not judged`: the outputs differ, but are too small for their number type to hold all digits."""
-WORST_LAST: tuple[Verdict, ...] = ("identical", "within tolerance", "not judged", "mismatch")
+Verdict = Literal["identical", "within tolerance", "mismatch"]
+WORST_LAST: tuple[Verdict, ...] = ("identical", "within tolerance", "mismatch")
 Values = npt.NDArray[np.generic]
 _Reals = npt.NDArray[np.float64]
 
@@ -56,7 +55,6 @@ class OutputParity:
     shape: tuple[int, ...]
     elements: int
     differing: int
-    beyond_tolerance: int
     max_abs: float
     tolerance: Tolerance
     verdict: Verdict
@@ -69,19 +67,16 @@ class OutputParity:
     """Root mean square of the differences, as a share of the reference's; None for whole numbers."""
     top1_rows: int = 0
     """Rows of scores; 0 if the output has none."""
-    top1_near_ties: int = 0
-    """Rows where another score is highest, but the lead was within the tolerance."""
     top1_differs: int = 0
-    """Rows where a score is highest that was clearly lower."""
+    """Rows where another score is highest."""
 
     @property
     def remarks(self) -> tuple[str, ...]:
         """What figures alone do not say."""
         parts: list[str] = []
-        for rows, how in ((self.top1_differs, ""), (self.top1_near_ties, ", between near-ties")):
-            if rows:
-                of = f" in {rows} of {plural(self.top1_rows, 'row')}" if self.top1_rows > 1 else ""
-                parts.append(f"another top-1{of}{how}")
+        if self.top1_differs:
+            rows = f" in {self.top1_differs} of {self.top1_rows} rows" if self.top1_rows > 1 else ""
+            parts.append(f"another top-1{rows}")
         return (*parts, *([self.note] if self.note else []))
 
     @property
@@ -100,7 +95,7 @@ class Parity:
 
     @property
     def another_top1(self) -> bool:
-        """Whether anywhere a clearly lower score is now the highest."""
+        """Whether anywhere another score is now the highest."""
         return any(output.top1_differs for output in self.outputs)
 
     @property
@@ -192,8 +187,6 @@ def compare_arrays(
         verdict = "identical"
     elif beyond > (_FEW_ANSWERS * same.size if answers else 0) or spread:
         verdict = "mismatch"
-    elif scale < least:
-        verdict = "not judged"
     notes = []
     if answers and differing:
         few = ", few enough to be near-ties" if verdict == "within tolerance" else ""
@@ -201,23 +194,16 @@ def compare_arrays(
     if odd := int(np.count_nonzero(~same & ~finite)):
         are = "element is" if odd == 1 else "elements are"
         notes.append(f"{odd} {are} NaN or infinite in only one of the runs")
-    if both := int(np.count_nonzero(same & ~finite)):
-        notes.append(f"{plural(both, 'element')} NaN or infinite in both")
     if a.size and verdict == "identical" and not a.any():
         notes.append("every value is 0 in both")
-    if verdict == "not judged":
-        notes.append(
-            f"the largest value, {max(largest, scale):.2g}, is too small for the precision of {dtype}"
-        )
     scores = not whole and (a.ndim == 2 or (of_tokens and a.ndim == 3))
-    rows, near_ties, differs = _top1(a, b, allowed) if scores else (0, 0, 0)
+    rows, differs = _top1(a, b) if scores else (0, 0)
     return OutputParity(
         index=index,
         dtype=dtype,
         shape=tuple(reference.shape),
         elements=int(a.size),
         differing=differing,
-        beyond_tolerance=beyond,
         max_abs=_largest(gap),
         largest=largest,
         of_largest=_capped(_largest(gap) / scale) if scale else float(differing > 0),
@@ -226,7 +212,6 @@ def compare_arrays(
         verdict=verdict,
         note="; ".join(notes),
         top1_rows=rows,
-        top1_near_ties=near_ties,
         top1_differs=differs,
     )
 
@@ -244,26 +229,17 @@ def _rms(values: _Reals, scale: float) -> float:
     """Scaled to about one first: squares of small numbers underflow, those of large ones overflow."""
     if not values.size or not scale:
         return 0.0
-    exponent = math.frexp(scale)[1]
     with np.errstate(over="ignore", under="ignore"):
-        middle = float(np.sqrt(np.mean(np.square(np.ldexp(values, -exponent)))))
-    return _capped(math.ldexp(middle, exponent)) if math.isfinite(middle) else _largest(values)
+        return _capped(float(np.sqrt(np.mean(np.square(values / scale)))) * scale)
 
 
-def _top1(a: _Reals, b: _Reals, allowed: float) -> tuple[int, int, int]:
-    """Rows of scores, and in how many another is highest: between near-ties, and clearly. The coordinates of
-    boxes are no scores."""
+def _top1(a: _Reals, b: _Reals) -> tuple[int, int]:
+    """Rows of scores, and in how many another is highest. The coordinates of boxes are no scores."""
     if a.shape[-1] < 2 or a.size == 0 or (a.shape[-1] == 4 and a.size > 4):
-        return 0, 0, 0
+        return 0, 0
     first, second = (np.where(np.isnan(side), -np.inf, side).reshape(-1, a.shape[-1]) for side in (a, b))
-    rows = np.arange(len(first))
-    places, others = first.argmax(axis=-1), second.argmax(axis=-1)
-    best, now_best = first[rows, places], first[rows, others]
-    with np.errstate(invalid="ignore"):
-        # If both elements are off by the allowed amount, their distance is off by twice that.
-        near = (best == now_best) | (best - now_best <= 2 * allowed)
-    moved = places != others
-    return len(rows), int(np.count_nonzero(moved & near)), int(np.count_nonzero(moved & ~near))
+    moved = first.argmax(axis=-1) != second.argmax(axis=-1)
+    return len(moved), int(np.count_nonzero(moved))
 
 
 @dataclass(frozen=True, slots=True)

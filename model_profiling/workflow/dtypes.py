@@ -253,7 +253,7 @@ def _accuracy(export: ExportResult) -> Accuracy | None:
 def _top1(precision: Deviation) -> str:
     scored = [output for output in precision.outputs if output.top1_rows]
     rows = sum(output.top1_rows for output in scored)
-    others = sum(output.top1_differs + output.top1_near_ties for output in scored)
+    others = sum(output.top1_differs for output in scored)
     return f"{rows - others} of {rows}" if rows else ""
 
 

@@ -31,13 +31,13 @@ def test_identical_within_tolerance_and_a_mismatch() -> None:
     parity = compare_arrays(a, b, "float16")
     assert parity.verdict == "within tolerance"
     assert 0 < parity.max_abs < 0.003
-    assert parity.differing == 1000 and parity.beyond_tolerance == 0
+    assert parity.differing == 1000
     a = np.ones((1, 10), dtype=np.float32)
     b = a.copy()
     b[0, 7] = 1.5
     parity = compare_arrays(a, b, "float32")
-    assert (parity.verdict, parity.beyond_tolerance, parity.max_abs) == ("mismatch", 1, 0.5)
-    assert parity.top1_near_ties == 1 and parity.of_largest == 0.5
+    assert (parity.verdict, parity.differing, parity.max_abs) == ("mismatch", 1, 0.5)
+    assert parity.top1_differs == 1 and parity.of_largest == 0.5
 
 
 def test_a_difference_without_bound_is_still_a_figure() -> None:
@@ -55,7 +55,6 @@ def test_nan_in_one_run_only_is_a_mismatch_and_infinities_in_both_agree() -> Non
     masked = np.array([1.0, -np.inf, 3.0], dtype=np.float32)
     found = compare_arrays(masked, masked + np.float32([1e-5, 0, 0]), "float32")
     assert found.verdict == "within tolerance"
-    says(found.text, "1 element", "NaN", "both")
     assert compare_arrays(masked, -masked, "float32").verdict == "mismatch"
 
 
@@ -88,16 +87,14 @@ def test_many_small_errors_are_one_large_one() -> None:
     a[0] = 1
     b = a + np.float16(0.015)
     found = compare_arrays(a, b, "float16")
-    assert found.beyond_tolerance == 0 and found.of_largest == pytest.approx(0.015, rel=0.01)
+    assert found.of_largest == pytest.approx(0.015, rel=0.01)
     assert found.verdict == "mismatch" and found.rms_of_rms == pytest.approx(1.06, rel=0.01)
 
 
-def test_what_a_type_cannot_hold_is_not_judged() -> None:
+def test_what_a_type_cannot_hold_counts_as_no_difference() -> None:
     a = np.array([3e-41, -1e-40], dtype=np.float32)
     gone = compare_arrays(a, np.zeros_like(a), "float32")
-    assert gone.verdict == "not judged"
-    says(gone.note, "1e-40", "float32")
-    assert compare_arrays(a, -a, "float32").verdict == "not judged"
+    assert gone.verdict == compare_arrays(a, -a, "float32").verdict == "within tolerance"
     assert compare_arrays(a, np.float32([1, 0]), "float32").verdict == "mismatch"
     beside = np.array([1.0, 1e-40], dtype=np.float32)
     assert compare_arrays(beside, np.float32([1, 0]), "float32").verdict == "within tolerance"
@@ -115,8 +112,8 @@ def test_zeros_constants_and_scalars() -> None:
     assert compare_arrays(zeros, zeros + np.float32(1e-3), "float32").verdict == "mismatch"
     same = np.full((2, 5), 7, dtype=np.float32)
     tied = compare_arrays(same, same + np.float32([0, 0, 1e-6, 0, 0]), "float32")
-    assert (tied.verdict, tied.top1_near_ties, tied.top1_differs) == ("within tolerance", 2, 0)
-    says(tied.text, "top-1", "2 of 2", "near-ties")
+    assert (tied.verdict, tied.top1_differs) == ("within tolerance", 2)
+    says(tied.text, "top-1", "2 of 2")
     scalar = np.array(2.5, dtype=np.float32)
     assert compare_arrays(scalar, scalar, "float32").top1_rows == 0
     assert compare_arrays(np.zeros((0, 3)), np.zeros((0, 3)), "float32").verdict == "identical"
@@ -185,9 +182,7 @@ def test_the_order_of_elements_changes_no_verdict(a: np.ndarray, chance: random.
     b = np.array([value * (1 + chance.uniform(-3e-4, 3e-4)) for value in a], dtype=np.float32)
     order = chance.sample(range(a.size), a.size)
     found, moved = compare_arrays(a, b, "float32"), compare_arrays(a[order], b[order], "float32")
-    assert (found.verdict, found.beyond_tolerance, found.of_largest) == (
-        moved.verdict, moved.beyond_tolerance, moved.of_largest
-    )  # fmt: skip
+    assert (found.verdict, found.of_largest) == (moved.verdict, moved.of_largest)
 
 
 @given(outputs(), st.data(), st.sampled_from(["float32", "float16"]))
@@ -199,14 +194,7 @@ def test_one_planted_mismatch_is_found(a: np.ndarray, data: st.DataObject, dtype
     b = a.astype(np.float64)
     b.flat[place] += {"float32": 3e-4, "float16": 6e-2}[dtype] * largest
     found = compare_arrays(a, b, dtype)
-    assert (found.verdict, found.beyond_tolerance) == ("mismatch", 1)
-
-
-@given(outputs(2), outputs(2))
-def test_another_top1_is_a_mismatch_unless_it_is_a_near_tie(a: np.ndarray, b: np.ndarray) -> None:
-    b = np.resize(b, a.shape)
-    found = compare_arrays(a, b, "float32")
-    assert not found.top1_differs or found.verdict == "mismatch"
+    assert found.verdict == "mismatch"
 
 
 def test_files_are_read_in_their_own_type_and_order(tmp_path: Path) -> None:
