@@ -26,6 +26,7 @@ from model_profiling.export.records import (
     ExportResult,
     read_export,
 )
+from model_profiling.models.transformers_folder import choose_folder
 from model_profiling.program.graph_file import ModelSource, Rewrite, Undelegated, read_graph_file
 from model_profiling.report.data import report_data
 from model_profiling.report.dtypes import read_on_sme2
@@ -258,6 +259,7 @@ def _machine(data: bytes, folder: Path) -> None:
 _PHONE = b"""level: 87\nvoltage: 4100\ntemperature: 291\nstatus: 3\nAC powered: false\nlow_power=0
 Temperature{mValue=41.5, mType=0, mName=cpu0, mStatus=0}\n1805000\n-350000\n"""
 _FOUND_OF_MACHINES = found("cpuinfo/*.txt", "distributions/*", "macos/*/*.txt")
+_CONFIG = {"model_type": "llama", "num_hidden_layers": 2, "max_position_embeddings": 64}
 OF_VERBS: tuple[Reader, ...] = (
     Reader("store", "named", 10, lambda: [_whole_store()], _store),
     Reader("store add", "named", 10, lambda: named(RUN, ".json", ".jsonl", ".csv"), _added),
@@ -271,6 +273,8 @@ OF_VERBS: tuple[Reader, ...] = (
     Reader("coverage", "json", 50, found("runs/*/analysis_summary.json"),
            beside(names.ANALYSIS, read_on_sme2)),
     Reader("export", "json", 50, _exports, at("m.pte.json", _exported)),
+    Reader("folder", "json", 30, lambda: _json(_CONFIG),
+           at("config.json", lambda path: choose_folder(str(path.parent)))),
     Reader("build", "json", 50, lambda: _json({"inputs": {"a": "b"}}), beside(RECORD, _built)),
     Reader("power mode", "json", 50, lambda: _json(_LEFT), _left_set),
     Reader("machine", "text", 50, lambda: [_PHONE, *_FOUND_OF_MACHINES()], _machine),

@@ -132,8 +132,9 @@ def export_command(
 ) -> int:
     """Export MODEL to a .pte program, run it once, and compare it with PyTorch.
 
-    MODEL is a name from `sme2prof models`, with options as in smollm2@layers=2, or file.py:factory or
-    package.module:factory for any nn.Module.
+    MODEL is a name from `sme2prof models`, file.py:factory or package.module:factory for any nn.Module, or
+    the folder of a transformers language model (config.json; its weights, or random ones), with options as
+    in FOLDER@layers=2.
 
     Exits with 1 if the program's outputs differ from PyTorch's in the same dtype by more than rounding. To
     export and measure in one step, use `sme2prof profile`.

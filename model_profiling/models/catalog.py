@@ -29,6 +29,7 @@ from model_profiling.models.registry import (
     load_registered,
     skipped_folders,
 )
+from model_profiling.models.transformers_folder import CONFIG, TransformersModel, choose_folder
 from model_profiling.models.upstream import AdaptedModel, load_upstream, upstream_entries, upstream_table
 
 if TYPE_CHECKING:
@@ -107,6 +108,11 @@ def _resolve(spec: str) -> tuple[str, str, Callable[[], EagerModelBase], ModelEn
         return re.sub(r"\W", "_", f"{stem}_{attribute}"), source, partial(_load_reference, spec), None
     if spec in upstream_table():
         return spec, "executorch", partial(load_upstream, spec), None
+    if chosen_folder := choose_folder(spec):
+        folder, given = chosen_folder
+        _, mark, options = spec.partition(MARK)
+        source = f"transformers:{folder.resolve()}{mark}{options}"
+        return given.file_name, source, partial(TransformersModel, folder, given.values), None
     raise _unknown(spec)
 
 
@@ -180,8 +186,8 @@ def _unknown(spec: str) -> InputError:
         if bare == skipped.name:
             return InputError(f"model folder {skipped.folder}: {skipped.problem}", skipped.fix)
     if Path(bare).is_dir():
-        fix = f"name the model in it after `export {VARIABLE}={Path(bare).resolve().parent}`"
-        return InputError(f"{bare} is a folder", fix)
+        fix = f"give the folder of a transformers model; for a model folder here, export {VARIABLE}=$PWD"
+        return InputError(f"the folder {bare} has no {CONFIG}", fix)
     hint = did_you_mean(bare, [*discover(), *upstream_table()])
     fix = "`sme2prof models` lists them; for your own, write file.py:factory"
     return InputError(f"there is no model '{bare}'", f"{hint} {fix}".strip())

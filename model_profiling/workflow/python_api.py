@@ -162,9 +162,9 @@ def profile_llm(
 ) -> LanguageOutcome:
     """Profile a language model with its prompt and its answer apart, as `sme2prof llm` does.
 
-    `model` is the path of a .pte file, a name that `sme2prof models` lists, or an `EagerModelBase` of yours.
-    Each length in `prompts` (tokens) and each number of tokens in the cache in `positions` is one case; the
-    usual ones are 32, 128, 512 and 0, 256, 1024, as far as they fit.
+    `model` is the path of a .pte file, a name that `sme2prof models` lists, the folder of a transformers
+    model, or an `EagerModelBase` of yours. Each length in `prompts` (tokens) and each number of tokens in the
+    cache in `positions` is one case; the usual ones are 32, 128, 512 and 0, 256, 1024, as far as they fit.
 
         outcome = profile_llm("tiny_llama", prompts=[64], positions=[0, 100], target="host")
         for case in outcome.found.cases:

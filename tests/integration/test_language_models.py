@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import sys
 from pathlib import Path
 
 import numpy as np
@@ -18,7 +19,8 @@ from model_profiling.export import export_model
 from model_profiling.export.accuracy import quietly
 from model_profiling.export.outside import VARYING
 from model_profiling.export.records import read_export
-from model_profiling.models.catalog import load_model
+from model_profiling.models.catalog import file_name_of, load_model
+from model_profiling.models.transformers_folder import TransformersModel
 from model_profiling.program import read_program
 from model_profiling.runs.feeding import feed
 from model_profiling.targets import TargetChoice
@@ -179,6 +181,58 @@ def test_weights_come_from_a_checkpoint(tmp_path: Path) -> None:
         _eager(f"{spec},checkpoint={tmp_path / 'lacking.pth'}")
 
 
+CONFIGS = {
+    "llama": {"model_type": "llama", "max_position_embeddings": 64},
+    "qwen2": {"model_type": "qwen2", "max_position_embeddings": 64},
+}
+SMALL = {
+    "hidden_size": 64,
+    "intermediate_size": 128,
+    "num_attention_heads": 4,
+    "num_key_value_heads": 2,
+    "vocab_size": 96,
+    "bos_token_id": 1,
+    "eos_token_id": [2, 3],
+}
+
+
+def _folder(place: Path, kind: str, layers: int = 3) -> Path:
+    folder = place / f"my-{kind}.v1"
+    folder.mkdir()
+    (folder / "config.json").write_text(json.dumps({**SMALL, **CONFIGS[kind], "num_hidden_layers": layers}))
+    return folder
+
+
+@pytest.mark.quick
+def test_a_transformers_folder_is_a_model_with_options(tmp_path: Path) -> None:
+    folder = _folder(tmp_path, "llama")
+    assert file_name_of(str(folder)) == "my_llama_v1"
+    assert file_name_of(f"{folder}@layers=3,context=64") == "my_llama_v1"  # its own sizes
+    model = load_model(f"{folder}@layers=1,context=32").model
+    assert isinstance(model, TransformersModel)
+    assert (model.context, model.prompt, model.layers) == (32, 16, 1)
+    length = model.get_dynamic_shapes()[0][1]
+    assert length.max == 17  # divides no other size: shapes at other lengths can be told
+    with pytest.raises(InputError, match="'my_llama_v1' has no option 'layer'"):
+        load_model(f"{folder}@layer=1")
+    if sys.version_info >= (3, 11):  # transformers is here
+        (folder / "config.json").write_text('{"model_type": "t5", "num_hidden_layers": 1}')
+        with pytest.raises(
+            InputError, match=r"is an encoder with a decoder.*; any other model needs a factory"
+        ):
+            load_model(str(folder)).model.get_eager_model()
+    (tmp_path / "empty").mkdir()
+    with pytest.raises(InputError, match=r"empty has no config.json; give the folder of a transformers"):
+        load_model(str(tmp_path / "empty"))
+
+
+@pytest.mark.quick
+def test_without_transformers_the_error_says_what_to_install(tmp_path: Path, monkeypatch) -> None:
+    monkeypatch.setitem(sys.modules, "transformers", None)
+    with pytest.raises(InputError, match=r"needs the Python package 'transformers'.* pip install"):
+        export_model(str(_folder(tmp_path, "llama")), outdir=tmp_path)
+
+
 class Trap:
     """Unpickled, it would leave a mark."""
 
@@ -202,6 +256,44 @@ def test_pickles_in_weights_and_inputs_are_not_run(tmp_path: Path) -> None:
     with refused(InputError, inputs, "cannot be read"):
         export_model("toy_cnn", dtype="int8", calibration=str(inputs), outdir=tmp_path)
     assert not mark.exists()
+
+
+@pytest.mark.skipif(sys.version_info < (3, 11), reason="transformers needs Python 3.11")
+def test_code_in_a_transformers_folder_is_not_run(tmp_path: Path, monkeypatch) -> None:
+    folder = _folder(tmp_path, "llama")
+    code = {"AutoConfig": "evil.Config", "AutoModelForCausalLM": "evil.Model"}
+    (folder / "config.json").write_text(json.dumps({**SMALL, "model_type": "evil", "auto_map": code}))
+    (folder / "evil.py").write_text(f"open({str(tmp_path / 'ran')!r}, 'w')\n")
+    monkeypatch.setattr("builtins.input", lambda _: "y")
+    with pytest.raises(InputError, match=r"custom code .*needs a factory"):
+        export_model(str(folder), outdir=tmp_path)
+    assert not (tmp_path / "ran").exists()
+
+
+@pytest.mark.skipif(sys.version_info < (3, 11), reason="transformers needs Python 3.11")
+@pytest.mark.parametrize(
+    ("kind", "dtype", "saved"), [("llama", "fp16", False), ("qwen2", "int8-dynamic", True)]
+)
+def test_a_transformers_model_from_its_config_or_its_weights(
+    kind: str, dtype: str, saved: bool, tmp_path: Path
+) -> None:
+    import transformers
+
+    folder = _folder(tmp_path, kind, layers=1 if saved else 3)
+    config = transformers.AutoConfig.from_pretrained(folder, num_hidden_layers=1)
+    torch.manual_seed(1 if saved else 0)
+    with quietly():
+        plain = transformers.AutoModelForCausalLM.from_config(config, dtype=torch.float32).eval()
+        if saved:
+            plain.save_pretrained(folder)
+            assert (folder / "model.safetensors").is_file()
+        made = export_model(f"{folder}@layers=1,prompt=16,context=32", dtype=dtype, outdir=tmp_path)
+    assert made.accuracy.ok, made.accuracy
+    tokens = torch.randint(0, 96, (1, 12))
+    with torch.no_grad():
+        expected = plain(tokens, use_cache=False).logits[:, -1]
+    scores = _scores(made.pte, tokens, [("prefill", 9), ("decode", 1), ("prefill", 2)]).float()
+    assert torch.nn.functional.cosine_similarity(scores, expected).item() > 0.999
 
 
 def test_number_formats_are_compared_for_one_method(tmp_path: Path) -> None:
