@@ -6,7 +6,6 @@ or 0 for done, 1 if the answer is no. Library errors pass through to `main`.
 
 from __future__ import annotations
 
-import functools
 import math
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -32,13 +31,7 @@ def command(name: str, *, example: str, facts: bool = False) -> Callable[[Functi
     `facts` adds `--json`, passed on as `as_json`. Every command takes `--debug`, which `main` reads."""
 
     def make(function: Function) -> click.Command:
-        @functools.wraps(function)
-        def call(**given: object) -> int | None:
-            if _files_on_stdout and given.get("as_json"):
-                raise click.UsageError("--json goes to standard output already: name a file in place of -")
-            return function(**given)
-
-        made = click.command(name, epilog=_epilog(example))(call)
+        made = click.command(name, epilog=_epilog(example))(function)
         if facts:
             made.params.append(
                 click.Option(["--json", "as_json"], is_flag=True, help="Print the facts as JSON.")
@@ -115,6 +108,8 @@ def output_file(named: str) -> Path:
 
     path = files.STDOUT if named == "-" else files.as_path(named)
     if files.is_stdout(path):
+        if "--json" in _words:
+            raise click.UsageError("--json goes to standard output already: name a file in place of -")
         if _files_on_stdout:
             raise InputError("two outputs go to standard output", "name a file for one of them")
         _files_on_stdout.append(path)

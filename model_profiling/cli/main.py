@@ -13,7 +13,7 @@ from model_profiling._version import __version__
 from model_profiling.cli.frame import debug_option, debugging, fail, remember, say, warn
 from model_profiling.core.errors import InputError, ProfilingError, RunError, refused_by_system
 from model_profiling.core.formatting import did_you_mean
-from model_profiling.core.stdio import checked_output, end_like_ctrl_c, lost_output
+from model_profiling.core.stdio import end_like_ctrl_c, lost_output, watched_output
 
 GROUPS = {
     "Measure": {
@@ -111,17 +111,25 @@ def program() -> click.Group:
     return click.version_option(__version__, prog_name="sme2prof")(group)
 
 
-@checked_output
 def main(argv: Sequence[str] | None = None) -> int:
     """Run `sme2prof` and return its exit code: 0 done, 1 the answer is no, 2 bad input or environment."""
     words = list(argv if argv is not None else sys.argv[1:]) or ["--help"]
     remember(words)
     if words[0] == "help":
         words = [*words[1:], "--help"]
-    return run_reporting_failures(lambda: _invoke(words))
+    with watched_output() as code_after:
+        end_like_ctrl_c()
+        try:
+            _refuse_odd_words(words)
+            # Not click's own main(): it prints an empty line on Ctrl-C.
+            with program().make_context("sme2prof", words) as context:
+                outcome: object = context.command.invoke(context)
+        except BaseException as ended:  # noqa: BLE001 (the rest is raised again)
+            return code_after(_exit_code(ended))
+        return code_after(outcome if isinstance(outcome, int) else 0)
 
 
-def _invoke(words: list[str]) -> object:
+def _refuse_odd_words(words: Sequence[str]) -> None:
     for word in words:
         # No file name and no page holds NUL, or the surrogates that Python makes of bytes that are not UTF-8.
         if re.search("[\0\ud800-\udfff]", word):
@@ -129,42 +137,46 @@ def _invoke(words: list[str]) -> object:
                 f"the argument {word!r} contains NUL, or bytes that are not UTF-8",
                 "rename the file with plain letters",
             )
-    # Not click's own main(): it prints an empty line on Ctrl-C.
-    with program().make_context("sme2prof", words) as context:
-        outcome: object = context.command.invoke(context)
-    return outcome
 
 
 def run_reporting_failures(work: Callable[[], object]) -> int:
-    """Do the work of a command or tool; print a failure as one line and return the exit code for its kind."""
+    """Do the work of a tool; print a failure as one line and return the exit code for its kind."""
     end_like_ctrl_c()
-    outcome: object = None
     try:
         outcome = work()
-    except click.exceptions.Exit as ended:
-        outcome = ended.exit_code
-    except (KeyboardInterrupt, click.Abort) as ended:
+    except BaseException as ended:  # noqa: BLE001 (the rest is raised again)
+        return _exit_code(ended)
+    return outcome if isinstance(outcome, int) else 0
+
+
+def _exit_code(ended: BaseException) -> int:
+    """Print what ended a command as one line; return the exit code for its kind."""
+    code = 2
+    if isinstance(ended, click.exceptions.Exit):
+        code = ended.exit_code
+    elif isinstance(ended, KeyboardInterrupt | click.Abort):
         # The code that was interrupted says in the exception what is left to do.
         _warn_of(ended)
         fail(f"interrupted; {str(ended) or 'nothing was left half written'}")
-        return 130
-    except _NO_COMMAND as problem:
-        say(problem.format_message())
-        return 0
-    except click.ClickException as problem:
-        where = getattr(getattr(problem, "ctx", None), "command_path", "sme2prof")
-        fail(f"{problem.format_message().rstrip('.')}; see `{where} --help`")
-        return 2
-    except ProfilingError as problem:
-        if isinstance(problem, RunError) and problem.log_tail and debugging():
-            say(problem.log_tail, err=True)
-        _warn_of(problem)
-        return _reported(problem, str(problem))
-    except Exception as problem:  # last resort: even a defect of the kit is one line to the user
-        if isinstance(problem, OSError) and lost_output():
-            raise  # output was lost, so there is no answer
-        return _reported(problem, _unexpected(problem))
-    return outcome if isinstance(outcome, int) else 0
+        code = 130
+    elif isinstance(ended, _NO_COMMAND):
+        say(ended.format_message())
+        code = 0
+    elif isinstance(ended, click.ClickException):
+        where = getattr(getattr(ended, "ctx", None), "command_path", "sme2prof")
+        fail(f"{ended.format_message().rstrip('.')}; see `{where} --help`")
+    elif isinstance(ended, ProfilingError):
+        if isinstance(ended, RunError) and ended.log_tail and debugging():
+            say(ended.log_tail, err=True)
+        _warn_of(ended)
+        _report(ended, str(ended))
+    elif isinstance(ended, OSError) and lost_output():
+        code = 0  # there is no answer; what watches the output says so
+    elif isinstance(ended, Exception):  # last resort: even a defect of the kit is one line to the user
+        _report(ended, _unexpected(ended))
+    else:
+        raise ended
+    return code
 
 
 def _unexpected(problem: Exception) -> str:
@@ -178,13 +190,12 @@ def _unexpected(problem: Exception) -> str:
     return f"unexpected {type(problem).__name__}: {problem} ({where}); run it with --debug and report it"
 
 
-def _reported(problem: Exception, text: str) -> int:
+def _report(problem: Exception, text: str) -> None:
     if debugging():
         import traceback
 
         say("".join(traceback.format_exception(problem)), err=True)
     fail(text)
-    return 2
 
 
 def _warn_of(problem: BaseException) -> None:
