@@ -30,7 +30,6 @@ from model_profiling.core.safe_read import MIB, read_text
 from model_profiling.program.category import operator_type
 from model_profiling.runs.evidence import KernelWork
 
-_SHOWN = 3
 Sizes = tuple[int | None, int | None, int | None]
 _SIZES: dict[str, Callable[[int, int, int], Sizes]] = {
     "matmul": lambda m, n, k: (m, n, k),
@@ -59,16 +58,6 @@ def work_of(symbol: str, sizes: Iterable[Sequence[int]]) -> tuple[KernelWork, ..
     return tuple(KernelWork(m, n, k, calls) for (m, n, k), calls in found.most_common())
 
 
-def multiply_adds(work: Iterable[KernelWork]) -> int | None:
-    """Multiply-adds of a matrix kernel over these calls; None if a size is unknown."""
-    total = 0
-    for each in work:
-        if each.m is None or each.n is None or each.k is None:
-            return None
-        total += each.m * each.n * each.k * each.calls
-    return total
-
-
 def work_cell(work: Iterable[KernelWork]) -> str:
     """`m=16 n=128 k=576: 49; m=...`: sizes, each with its calls."""
     return "; ".join(f"{size_text(each)}: {each.calls}" for each in work)
@@ -77,13 +66,6 @@ def work_cell(work: Iterable[KernelWork]) -> str:
 def size_text(work: KernelWork) -> str:
     sizes = (("m", work.m), ("n", work.n), ("k", work.k))
     return " ".join(f"{name}={size}" for name, size in sizes if size is not None)
-
-
-def work_in_short(work: Sequence[KernelWork]) -> str:
-    """The sizes with most calls, for people; empty if unknown."""
-    told = [f"{size_text(each)} ({each.calls})" for each in work if size_text(each)]
-    more = f" and {len(told) - _SHOWN} more" if len(told) > _SHOWN else ""
-    return f"{', '.join(told[:_SHOWN])}{more}"
 
 
 Evidence = Literal["executed", "configured"]
