@@ -23,7 +23,7 @@ def print_answers(run_answers: RunAnswers, *, quiet: bool = False) -> None:
 
 def pages(report: Path) -> list[Path]:
     """The report's files, the one to open first at the front."""
-    html = report if files.is_stream(report) else report.with_suffix(names.HTML)
+    html = report if files.is_stdout(report) else report.with_suffix(names.HTML)
     return list(dict.fromkeys((html, report)))
 
 

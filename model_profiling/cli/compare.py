@@ -109,7 +109,7 @@ def compare_command(
     programs = b is not None and are_programs(a, b)
     _check_options(given, "a baseline" if against else "programs" if programs else "measurements")
     for path in out:
-        if path.suffix not in (names.HTML, ".md", ".xml") and not files.is_stream(path):
+        if path.suffix not in (names.HTML, ".md", ".xml") and not files.is_stdout(path):
             raise click.UsageError(f"--out {path} does not say what to write: end it in .html, .md or .xml")
     gates: Gates = {"limit": None if limit is None else limit / 100, "fail_on": fail_on}
     times, across_machines = given.pop("times"), given.pop("across_machines")

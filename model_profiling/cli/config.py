@@ -65,7 +65,7 @@ def new(
         content = config_template(files.as_path(models[0]), target, folder, trace=trace)
         require(*parse_config(content, folder=folder))
     files.write_out(path, files.json_text(content))
-    if not files.is_stream(path):
+    if not files.is_stdout(path):
         frame.say(f"wrote {path}\nnext: sme2prof {'sweep' if sweep else 'run'} {path}{' --dry-run' * sweep}")
 
 

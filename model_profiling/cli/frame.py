@@ -120,7 +120,7 @@ def output_folder(named: str) -> Path:
     from model_profiling.core import files
 
     path = files.as_path(named)
-    if named == "-" or files.is_stream(path):
+    if named == "-" or files.is_stdout(path):
         raise InputError(f"{named} is not a folder", "name a folder: several files are written")
     if path.is_file():
         raise InputError(f"{named} is a file, not a folder", "name another folder")

@@ -207,5 +207,5 @@ def _generate_config(options: argparse.Namespace) -> None:
     content = config_template(model, target, folder, **further)
     require(*parse_config(content, folder=folder))
     files.write_out(path, files.json_text(content))
-    if not files.is_stream(path):
+    if not files.is_stdout(path):
         frame.say(f"wrote {path}\nnext: sme2prof run {path}")

@@ -13,7 +13,7 @@ from model_profiling.config.names import run_home
 from model_profiling.config.settings import SYNONYMS, ProfileConfig
 from model_profiling.config.sweep import OWN_RUNGS, SweepConfig
 from model_profiling.core.errors import InputError
-from model_profiling.core.files import is_stream
+from model_profiling.core.files import is_stdout
 from model_profiling.core.number_formats import USUAL
 from model_profiling.runner.machine import TargetChoice, parse_target, place_of
 from model_profiling.targets import plan_targets
@@ -78,7 +78,7 @@ def _concrete(target: str) -> TargetChoice:
 
 def free_path(output: Path, usual: str, *, force: bool) -> tuple[Path, Path]:
     """The file to write (`output`, or `usual` in that folder), and the folder its paths start from."""
-    straight = is_stream(output)
+    straight = is_stdout(output)
     path = output if straight or output.suffix == ".json" else output / usual
     if not straight and path.exists() and not force:
         raise InputError(f"{path} exists", "choose another name or give --force")

@@ -3,20 +3,17 @@
 Everything the kit writes goes through `replacing`: the content is made in a hidden sibling and renamed into
 place, so a reader, a crash or a full disk never leaves half a file under the final name. Only a regular file
 is ever replaced. The few files written in place (locks, journals) are opened by `open_in_place`. An output
-that a user names may be standard output or a device of the system: `write_out` handles those. Paths from
-callers come in through `as_path`.
+that a user names may be standard output: `write_out`. Paths from callers come in through `as_path`.
 """
 
 from __future__ import annotations
 
 import contextlib
-import errno
 import fcntl
 import hashlib
 import json
 import os
 import secrets
-import shutil
 import sys
 import time
 from collections.abc import Iterator, Mapping
@@ -31,7 +28,6 @@ StrPath: TypeAlias = str | os.PathLike[str]
 
 STDOUT = Path("/dev/stdout")
 """What a user writes as `-`."""
-_STREAMS = (Path("/dev"), Path("/dev/fd"), Path("/proc/self/fd"))
 _LONGEST_NAME, _LONGEST_PATH = 255, 4095
 
 
@@ -72,18 +68,6 @@ def make_folder(path: Path) -> Path:
     except OSError as problem:
         raise _refusal(path, problem) from problem
     return path
-
-
-@contextlib.contextmanager
-def no_empty_folder(path: Path) -> Iterator[None]:
-    """Afterwards remove the folders of `path` that the block made and left empty."""
-    made = [folder for folder in (path, *path.parents) if not folder.exists()]
-    try:
-        yield
-    finally:
-        with contextlib.suppress(OSError):  # stops at the first that is not empty, or was never made
-            for folder in made:
-                folder.rmdir()
 
 
 def real_folder(root: Path, folder: Path) -> Path:
@@ -151,14 +135,6 @@ def open_in_place(path: Path) -> int:
     return handle
 
 
-def is_stream(path: Path) -> bool:
-    """Whether `path` is standard output, the pipe of a shell's `>(...)` or a device in `/dev`. Pipes and
-    devices elsewhere may lie in a folder that somebody sent, under the name of a report."""
-    if is_stdout(path):
-        return True
-    return path.parent in _STREAMS and path.exists() and bool(kind_of(path.stat().st_mode))
-
-
 def is_stdout(path: Path) -> bool:
     return path in (STDOUT, Path("/dev/fd/1"), Path("/proc/self/fd/1"))
 
@@ -168,19 +144,13 @@ def display_name(path: Path) -> str:
 
 
 def write_out(path: Path, content: str | bytes) -> None:
-    """Write to an output that the user named: a file whole or not at all, a stream directly."""
+    """Write to an output that the user named: a file whole or not at all, or standard output."""
     data = content if isinstance(content, bytes) else encoded(content)
     if is_stdout(path):
         # A failure here counts as a lost answer, as if it had been printed.
         sys.stdout.flush()
         sys.stdout.buffer.write(data)
         sys.stdout.flush()
-    elif is_stream(path):
-        try:
-            with path.open("wb", buffering=0) as stream:
-                stream.write(data)
-        except OSError as problem:
-            raise _refusal(path, problem) from problem
     else:
         write_bytes(path, data)
 
@@ -214,17 +184,13 @@ def all_in(folder: Path) -> list[Path]:
 
 
 def move(source: Path, path: Path) -> None:
-    """Rename `source` to `path`, or copy it if they are on different file systems."""
+    """Rename `source` to `path`, which is on the same file system."""
     _check_replaceable(path)
     make_folder(path.parent)
     try:
         source.replace(path)
     except OSError as problem:
-        if problem.errno != errno.EXDEV:
-            raise _refusal(path, problem) from problem
-        with replacing(path) as part:
-            shutil.copyfile(source, part)
-        source.unlink()
+        raise _refusal(path, problem) from problem
 
 
 def sha256(path: Path) -> str:

@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from model_profiling.core.errors import ExportError, InputError, SetupError, WrongTypeError
-from model_profiling.core.files import StrPath, as_path, make_folder, no_empty_folder, replacing, sha256
+from model_profiling.core.files import StrPath, as_path, make_folder, replacing, sha256
 from model_profiling.core.hints import install_extra
 from model_profiling.core.number_formats import FORMATS_HELP, NumberFormat, parse_format
 from model_profiling.core.progress import Progress, Silent
@@ -194,7 +194,7 @@ def export_model(
 
         etrecord, summary = Path(f"{pte}.etrecord"), Path(f"{pte}.json")
         graph = folder / f"{pte.stem}.graph.json" if save_graph else None
-        with no_empty_folder(folder), contextlib.ExitStack() as files:
+        with contextlib.ExitStack() as files:
             # Entered first, so renamed last: a .pte exists only if its companions do.
             pte_part = files.enter_context(replacing(pte))
             pte_part.write_bytes(lowered.program.buffer)
@@ -319,11 +319,10 @@ def _check_options(wanted: NumberFormat, backend: str, name: str | None, calibra
 
 def _check_writable(outdir: Path) -> None:
     """Check before the long part that a file can be written there."""
-    with no_empty_folder(outdir):
-        probe = make_folder(outdir) / ".writable"
-        with replacing(probe) as part:
-            part.write_bytes(b"\0" * 4096)
-        probe.unlink(missing_ok=True)
+    probe = make_folder(outdir) / ".writable"
+    with replacing(probe) as part:
+        part.write_bytes(b"\0" * 4096)
+    probe.unlink(missing_ok=True)
 
 
 def _calibration(

@@ -113,10 +113,9 @@ def make_model_folder(name: str, place: Path | None = None) -> NewModelFolder:
     if folder.exists():
         raise InputError(f"{folder} already exists", "choose another name; nothing was overwritten")
     cls = "".join(part[:1].upper() + part[1:] for part in name.split("_"))
-    with files.no_empty_folder(folder):
-        for file, text in _TEMPLATES.items():
-            content = text.replace("NAME", name).replace("CLASS", cls)
-            files.write_text(folder / file.replace("NAME", name), content)
+    for file, text in _TEMPLATES.items():
+        content = text.replace("NAME", name).replace("CLASS", cls)
+        files.write_text(folder / file.replace("NAME", name), content)
     return NewModelFolder(name, folder, place == registry.KIT.resolve())
 
 

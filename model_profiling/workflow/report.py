@@ -60,7 +60,7 @@ def write_run_report(data: ReportData, path: Path, *, pictures: bool = False) ->
 def write_page(blocks: Sequence[Block], path: Path, title: str, *, pictures: bool = False) -> Path:
     """Write a page to `path`: only HTML if the suffix says so, otherwise Markdown and an HTML copy beside it,
     with a folder of `pictures` for the Markdown if asked. Standard output gets only the Markdown."""
-    if files.is_stream(path):
+    if files.is_stdout(path):
         files.write_out(path, render_markdown(blocks))
         return path
     page = path.with_suffix(names.HTML)

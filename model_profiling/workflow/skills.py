@@ -99,9 +99,8 @@ def install_skills(folder: Path, *, force: bool = False) -> InstalledSkills:
             "save your changes elsewhere, and overwrite with --force",
         )
     new = {path: text for path, text in wanted.items() if current.get(path) != text}
-    with files.no_empty_folder(folder):
-        for path, text in new.items():
-            files.write_text(folder / path, text)
+    for path, text in new.items():
+        files.write_text(folder / path, text)
     unchanged = tuple(path for path in wanted if path not in new)
     return InstalledSkills(folder, tuple(skill.name for skill in skills), tuple(new), unchanged)
 
