@@ -69,10 +69,7 @@ def make_run(pte: Path, runs: int, folder: Path) -> Path:
             ]
         },
     }
-    config, problems = parse_config(raw, folder=folder.parent)
-    if config is None:
-        sys.exit(problems[0].text)
-    outcome = run_config(config)
+    outcome = run_config(parse_config(raw, folder=folder.parent))
     if outcome.failed:
         sys.exit(outcome.failed[0].problem or "a run failed")
     return outcome.run_dir

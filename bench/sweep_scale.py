@@ -49,9 +49,7 @@ def bare(number: int) -> bytes:
 def make_sweep(folder: Path, cells: int, workers: int) -> SweepConfig:
     models = [shutil.copyfile(PROGRAM, folder / f"m{number}.pte") for number in range(cells // workers)]
     raw = {"name": "scale", "models": list(map(str, models)), "rungs": ["on"]}
-    sweep, problems = parse_sweep(raw | {"targets": [f"ssh:w{at}" for at in range(workers)]}, folder=folder)
-    assert sweep is not None, problems
-    return sweep
+    return parse_sweep(raw | {"targets": [f"ssh:w{at}" for at in range(workers)]}, folder=folder)
 
 
 def kill_workers(count: int, stop: threading.Event, came_home: Counter[Path], killed: list[int]) -> None:
@@ -71,7 +69,7 @@ def sweep_once(folder: Path, cells: int, workers: int, kills: int) -> dict[str, 
     came_home: Counter[Path] = Counter()
     killed: list[int] = []
     dispatch.worker.measure_job = simulated_job
-    dispatch.checked_config = lambda _settings, folder: folder
+    dispatch.parse_config = lambda _settings, folder: folder
     dispatch.run_config = lambda run_dir, _options: came_home.update([run_dir])
     sweep, stop, began = make_sweep(folder, cells, workers), threading.Event(), time.monotonic()
     killer = threading.Thread(target=kill_workers, args=(kills, stop, came_home, killed))

@@ -16,7 +16,7 @@ from model_profiling.config.new_config import (
     sweep_schema,
     sweep_template,
 )
-from model_profiling.config.problems import Problem, is_sweep, read_object, require
+from model_profiling.config.problems import ConfigError, Problem, is_sweep, read_object
 from model_profiling.config.reading import config_warnings, pairs, parse_config
 from model_profiling.config.sweep import parse_sweep
 from model_profiling.core import files
@@ -58,12 +58,12 @@ def new(
         if trace:
             raise click.UsageError("--trace does not work with --sweep: leave one of them out")
         content = sweep_template(models, target, path.stem)
-        require(*parse_sweep(content, folder=folder))
+        parse_sweep(content, folder=folder)
     else:
         if models[1:]:
             raise click.UsageError("a config has one model: give --model once, or make a sweep with --sweep")
         content = config_template(files.as_path(models[0]), target, folder, trace=trace)
-        require(*parse_config(content, folder=folder))
+        parse_config(content, folder=folder)
     files.write_out(path, files.json_text(content))
     if not files.is_stdout(path):
         frame.say(f"wrote {path}\nnext: sme2prof {'sweep' if sweep else 'run'} {path}{' --dry-run' * sweep}")
@@ -74,15 +74,16 @@ def new(
 @click.option("--no-files", is_flag=True, help="Do not check that the model and the runners exist.")
 def check(path: Path, no_files: bool, as_json: bool) -> int:
     """List everything that is wrong with a config or a sweep. Exits with 1 if anything is."""
-    raw = read_object(path)  # read once: it may be a pipe
     config, sweep, problems = None, None, tuple[Problem, ...]()
-    if isinstance(raw, Problem):
-        problems = (raw,)
-    elif is_sweep(raw):
-        sweep, problems = parse_sweep(raw, folder=path.parent, files=not no_files)
-    else:
-        config, problems = parse_config(raw, folder=path.parent, files=not no_files)
-    warnings = config_warnings(config) if config and not problems else ()
+    try:
+        raw = read_object(path)
+        if is_sweep(raw):
+            sweep = parse_sweep(raw, folder=path.parent, files=not no_files)
+        else:
+            config = parse_config(raw, folder=path.parent, files=not no_files)
+    except ConfigError as error:
+        problems = error.problems
+    warnings = config_warnings(config) if config else ()
     if as_json:
         listed = [asdict(problem) for problem in problems]
         frame.facts({"schema_version": 1, "ok": not problems, "problems": listed, "warnings": list(warnings)})

@@ -187,7 +187,6 @@ def generate_config(description: str | None) -> int:
 
 def _generate_config(options: argparse.Namespace) -> None:
     from model_profiling.config.new_config import config_template, free_path
-    from model_profiling.config.problems import require
     from model_profiling.config.reading import parse_config
 
     model, output, target = options.model, options.output, options.target or "auto"
@@ -205,7 +204,7 @@ def _generate_config(options: argparse.Namespace) -> None:
         output = output or Path(ask("Config file to write", default="config.json"))
     path, folder = free_path(output or Path("config.json"), "config.json", force=options.force)
     content = config_template(model, target, folder, **further)
-    require(*parse_config(content, folder=folder))
+    parse_config(content, folder=folder)
     files.write_out(path, files.json_text(content))
     if not files.is_stdout(path):
         frame.say(f"wrote {path}\nnext: sme2prof run {path}")

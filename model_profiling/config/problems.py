@@ -19,8 +19,6 @@ from model_profiling.core.errors import InputError
 from model_profiling.core.formatting import did_you_mean
 from model_profiling.core.safe_read import MIB, read_text
 
-Parsed = typing.TypeVar("Parsed")
-
 _MOST_PROBLEMS = 200
 _MOST_IN_ONE_LINE = 5
 _LONGEST_KEY = 80
@@ -47,17 +45,19 @@ class Problem:
         return f"{self.where} {self.what}" if self.where else self.what
 
 
-def require(parsed: Parsed | None, problems: tuple[Problem, ...], path: Path | None = None) -> Parsed:
-    """Return `parsed`, or raise InputError with its problems; `path` is the file, if there is one."""
-    if parsed is not None and not problems:
-        return parsed
-    first, others = problems[0], problems[1:_MOST_IN_ONE_LINE]
-    start = f"{path}: " if path else ""
-    fixes = [first.fix, *(f"({number}) {other.text}; {other.fix}" for number, other in enumerate(others, 2))]
-    if len(problems) > _MOST_IN_ONE_LINE:
-        fixes.append("`sme2prof config check` lists all")
-    count = f"{len(problems)} problems: (1) " if others else ""
-    raise InputError(f"{start}{count}{first.text}", "; ".join(fixes))
+class ConfigError(InputError):
+    """A config with problems; the message has the first few. `path` is the file, if there is one."""
+
+    def __init__(self, problems: tuple[Problem, ...], path: Path | None = None) -> None:
+        first, others = problems[0], problems[1:_MOST_IN_ONE_LINE]
+        start = f"{path}: " if path else ""
+        more = (f"({number}) {other.text}; {other.fix}" for number, other in enumerate(others, 2))
+        fixes = [first.fix, *more]
+        if len(problems) > _MOST_IN_ONE_LINE:
+            fixes.append("`sme2prof config check` lists all")
+        count = f"{len(problems)} problems: (1) " if others else ""
+        super().__init__(f"{start}{count}{first.text}", "; ".join(fixes))
+        self.problems = problems
 
 
 def problems_of(error: ValidationError, whole: type[BaseModel]) -> tuple[Problem, ...]:
@@ -124,7 +124,7 @@ def is_sweep(raw: Mapping[str, object]) -> bool:
     return "models" in raw and "experiments" not in raw
 
 
-def read_object(path: Path, maker: str = "sme2prof config new") -> dict[str, object] | Problem:
+def read_object(path: Path, maker: str = "sme2prof config new") -> dict[str, object]:
     """Read the JSON object in a file; `maker` is the command that makes such a file."""
     if path.suffix == ".pte":
         raise InputError(f"{path} is a program, not a config", f"use `sme2prof profile {path}`")
@@ -135,12 +135,14 @@ def read_object(path: Path, maker: str = "sme2prof config new") -> dict[str, obj
         parsed: object = json.loads(text, object_pairs_hook=_once_each)
     except json.JSONDecodeError as error:
         where = f"line {error.lineno} column {error.colno}"
-        return Problem(where, f"is not JSON: {error.msg.lower()}", json_cure(error))
+        problem = Problem(where, f"is not JSON: {error.msg.lower()}", json_cure(error))
     except (RecursionError, ValueError) as error:
-        return Problem("", f"the file is not JSON: {error}", "correct it, and save it as UTF-8")
-    if not isinstance(parsed, dict):
-        return Problem("", "the file holds no JSON object", f"make one with `{maker}`")
-    return parsed
+        problem = Problem("", f"the file is not JSON: {error}", "correct it, and save it as UTF-8")
+    else:
+        if isinstance(parsed, dict):
+            return parsed
+        problem = Problem("", "the file holds no JSON object", f"make one with `{maker}`")
+    raise ConfigError((problem,), path)
 
 
 def _once_each(entries: list[tuple[str, object]]) -> dict[str, object]:

@@ -15,7 +15,7 @@ from pathlib import Path
 from pydantic import ValidationError
 
 from model_profiling.compat.earlier_config import translate
-from model_profiling.config.problems import Problem, is_sweep, problems_of, read_object, require
+from model_profiling.config.problems import ConfigError, Problem, is_sweep, problems_of, read_object
 from model_profiling.config.remarks import Diagnostic, warning_lines
 from model_profiling.config.series import Pair, Series, make_pair, natural_pairs, switch_in_name
 from model_profiling.config.settings import (
@@ -35,34 +35,42 @@ from model_profiling.runner.machine import TargetChoice
 
 
 def load_config(path: Path, *, files: bool = True, builtin: bool = False) -> ProfileConfig:
-    """Load a config with absolute paths and nothing left to infer; raise InputError on the first problem.
-    Without `files`, model and runners need not exist; `builtin` replaces the runners by the kit's own."""
-    return require(*_load(path, files=files, builtin=builtin), path)
+    """Load a config with absolute paths and nothing left to infer, or raise ConfigError. Without `files`,
+    model and runners need not exist; `builtin` replaces the runners by the kit's own."""
+    raw = read_object(path)
+    if is_sweep(raw):
+        raise InputError(f"{path} is a sweep, not the config of one run", f"use `sme2prof sweep {path}`")
+    return parse_config(raw, folder=path.parent, files=files, builtin=builtin, path=path)
 
 
 def check_config(path: Path, *, files: bool = True) -> tuple[Problem, ...]:
-    return _load(path, files=files)[1]
+    try:
+        load_config(path, files=files)
+    except ConfigError as error:
+        return error.problems
+    return ()
 
 
 def parse_config(
-    raw: Mapping[str, object], *, folder: Path, files: bool = True, builtin: bool = False
-) -> tuple[ProfileConfig | None, tuple[Problem, ...]]:
-    """Parse a config's JSON object, as if from a file in `folder`; return it and its problems."""
+    raw: Mapping[str, object],
+    *,
+    folder: Path,
+    files: bool = True,
+    builtin: bool = False,
+    path: Path | None = None,
+) -> ProfileConfig:
+    """Parse a config's JSON object as if from a file in `folder`; errors name `path`."""
     cleaned, otherwise = translate(raw)
     try:
         written = ProfileConfig.model_validate(cleaned)
     except ValidationError as error:
-        return None, problems_of(error, ProfileConfig)
+        raise ConfigError(problems_of(error, ProfileConfig), path) from error
     written._said_otherwise = tuple(Diagnostic(None, *remark) for remark in otherwise)
     config = _resolved(written, folder.resolve(), builtin)
-    if problems := (*_setting_problems(written), *_pair_problems(config), *_same_runner_problems(config)):
-        return None, problems
-    return config, tuple(_file_problems(config)) if files else ()
-
-
-def checked_config(raw: Mapping[str, object], *, folder: Path) -> ProfileConfig:
-    """Parse a config; raise InputError on the first problem."""
-    return require(*parse_config(raw, folder=folder))
+    problems = (*_setting_problems(written), *_pair_problems(config), *_same_runner_problems(config))
+    if problems := problems or tuple(_file_problems(config) if files else ()):
+        raise ConfigError(problems, path)
+    return config
 
 
 def on_target(config: ProfileConfig, choice: TargetChoice) -> ProfileConfig:
@@ -111,17 +119,6 @@ def config_warnings(config: ProfileConfig) -> tuple[str, ...]:
         seen = "nothing will be compared: no experiment with SME2 off has a counterpart with SME2 on"
         remarks.append(Diagnostic(None, "no_pair", seen))
     return tuple(line.text for line in warning_lines(remarks))
-
-
-def _load(
-    path: Path, *, files: bool, builtin: bool = False
-) -> tuple[ProfileConfig | None, tuple[Problem, ...]]:
-    raw = read_object(path)
-    if isinstance(raw, Problem):
-        return None, (raw,)
-    if is_sweep(raw):
-        raise InputError(f"{path} is a sweep, not the config of one run", f"use `sme2prof sweep {path}`")
-    return parse_config(raw, folder=path.parent, files=files, builtin=builtin)
 
 
 RECORD = "runner_build.json"

@@ -12,7 +12,7 @@ from typing import Annotated, Literal, TypeVar
 from pydantic import AfterValidator, BeforeValidator, Field, ValidationError, ValidationInfo, WithJsonSchema
 
 from model_profiling.config.names import variant_of, with_method
-from model_profiling.config.problems import Problem, is_sweep, problems_of, read_object, require
+from model_profiling.config.problems import ConfigError, Problem, is_sweep, problems_of, read_object
 from model_profiling.config.reading import found_path, schedule_problems
 from model_profiling.config.series import switch_in_name
 from model_profiling.config.settings import ChosenInputs, Inputs, Schedule, Settings
@@ -232,27 +232,25 @@ class SweepConfig(Settings):
 def load_sweep(path: Path) -> SweepConfig:
     """Load a sweep with absolute paths, or raise InputError."""
     raw = read_object(path, "sme2prof config new --sweep")
-    if isinstance(raw, Problem):
-        return require(None, (raw,), path)
     if not is_sweep(raw) and "experiments" in raw:
         raise InputError(f"{path} is a config of one run, not a sweep", f"use `sme2prof run {path}`")
-    return require(*parse_sweep(raw, folder=path.parent), path)
+    return parse_sweep(raw, folder=path.parent, path=path)
 
 
 def parse_sweep(
-    raw: Mapping[str, object], *, folder: Path, files: bool = True
-) -> tuple[SweepConfig | None, tuple[Problem, ...]]:
-    """Parse a sweep's JSON object, as if from a file in `folder`; return it and its problems."""
+    raw: Mapping[str, object], *, folder: Path, files: bool = True, path: Path | None = None
+) -> SweepConfig:
+    """Parse a sweep's JSON object as if from a file in `folder`; errors name `path`."""
     cleaned = {key: value for key, value in raw.items() if key != "$schema"}
     try:
         sweep = SweepConfig.model_validate(cleaned, context=folder.resolve())
     except ValidationError as error:
-        return None, problems_of(error, SweepConfig)
-    if problems := tuple(_setting_problems(sweep)):
-        return None, problems
+        raise ConfigError(problems_of(error, SweepConfig), path) from error
+    if problems := tuple(_setting_problems(sweep)) or tuple(_model_problems(sweep) if files else ()):
+        raise ConfigError(problems, path)
     if sweep.store is not None and "://" not in sweep.store:
         sweep = sweep.model_copy(update={"store": str(folder.resolve() / Path(sweep.store).expanduser())})
-    return sweep, tuple(_model_problems(sweep)) if files else ()
+    return sweep
 
 
 def _setting_problems(sweep: SweepConfig) -> Iterator[Problem]:

@@ -16,7 +16,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from model_profiling.config.reading import checked_config
+from model_profiling.config.reading import parse_config
 from model_profiling.config.sweep import SweepConfig
 from model_profiling.core.errors import InputError, ProfilingError, SetupError, refused_by_system
 from model_profiling.core.hints import needed
@@ -251,7 +251,7 @@ class _Dispatch:
         if manifest is None:
             raise InputError(f"{run_dir} holds no run", _RESUME)
         with working_beside(f"analyses {job.id} (sme2prof sweep)", waiting=self.progress.stage):
-            run_config(checked_config(manifest.settings, folder=run_dir), RunOptions(analysis_only=True))
+            run_config(parse_config(manifest.settings, folder=run_dir), RunOptions(analysis_only=True))
         if self.options.store is not None:
             for refused in self.options.store.add([run_dir], self.labels).refused:
                 raise InputError(refused.problem, refused.fix)

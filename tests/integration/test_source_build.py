@@ -25,7 +25,7 @@ from model_profiling.compat.source_build import (
     choose_presets,
     commands,
 )
-from model_profiling.config.reading import RECORD, checked_config
+from model_profiling.config.reading import RECORD, parse_config
 from model_profiling.core.errors import InputError, RunError, SetupError
 from model_profiling.core.process import run
 
@@ -234,7 +234,7 @@ class TestScript:
         (tmp_path / "m.pte").write_bytes(b"not read")
         both = [{"name": "a", "runner_path": off}, {"name": "b", "runner_path": trace}]
         raw = {"model": "m.pte", "output_root": "out", "experiments": both}
-        first, second = checked_config(raw, folder=tmp_path).experiments
+        first, second = parse_config(raw, folder=tmp_path).experiments
         assert (first.runner, first.sme2, first.mode) == (None, "off", "timing")
         assert (second.runner, second.sme2, second.mode) == (None, "on", "xnntrace")
         wrong = run([runners[-1], "--model_path=gone.pte"], timeout=60)

@@ -12,6 +12,7 @@ from recorded_runs import INT8, PROGRAM
 from said import has, refused, says
 
 from model_profiling.config.new_config import sweep_schema
+from model_profiling.config.problems import ConfigError
 from model_profiling.config.sweep import load_sweep, parse_sweep
 from model_profiling.core import files
 from model_profiling.core.errors import InputError, InUseError
@@ -175,8 +176,9 @@ def test_formats_layers_and_inputs_of_your_own(tmp_path: Path) -> None:
     ],
 )
 def test_a_wrong_setting_is_one_line_with_its_cure(tmp_path: Path, changed: Raw, said: str) -> None:
-    _, problems = parse_sweep(GOOD | changed, folder=tmp_path)
-    lines = [f"{problem.text}; {problem.fix}" for problem in problems]
+    with pytest.raises(ConfigError) as caught:
+        parse_sweep(GOOD | changed, folder=tmp_path)
+    lines = [f"{problem.text}; {problem.fix}" for problem in caught.value.problems]
     assert any(all(has(line, word) for word in said.split()) for line in lines), lines
 
 
