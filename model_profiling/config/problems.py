@@ -14,7 +14,7 @@ from pydantic.fields import FieldInfo
 from pydantic_core import ErrorDetails
 
 from model_profiling.compat.earlier_config import json_cure
-from model_profiling.config.values import shown
+from model_profiling.config.settings import shown
 from model_profiling.core.errors import InputError
 from model_profiling.core.formatting import did_you_mean
 from model_profiling.core.safe_read import MIB, read_text
@@ -78,7 +78,7 @@ def _problem(details: ErrorDetails, whole: type[BaseModel]) -> Problem:
     where = "".join(f"[{step}]" if isinstance(step, int) else f".{step}" for step in location).lstrip(".")
     keys = _fields_at(location[:-1], whole)
     field = keys.get(str(location[-1])) if location else None
-    if kind == "kit":  # worded by `config/values.py`
+    if kind == "kit":  # worded by `config/settings.py`
         return Problem(where, context["problem"], context["fix"])
     if kind in ("extra_forbidden", "unexpected_keyword_argument"):
         return Problem(

@@ -24,8 +24,8 @@ from model_profiling.config.settings import (
     ProfileConfig,
     Schedule,
     Side,
+    shown,
 )
-from model_profiling.config.values import shown
 from model_profiling.core.errors import InputError, ProfilingError
 from model_profiling.core.formatting import did_you_mean, plural, with_threads
 from model_profiling.core.hints import build_runners

@@ -15,13 +15,16 @@ from model_profiling.config.names import variant_of, with_method
 from model_profiling.config.problems import ConfigError, Problem, is_sweep, problems_of, read_object
 from model_profiling.config.reading import found_path, schedule_problems
 from model_profiling.config.series import switch_in_name
-from model_profiling.config.settings import ChosenInputs, Inputs, Schedule, Settings
-from model_profiling.config.values import (
+from model_profiling.config.settings import (
     LONGEST_PATH,
     MOST_ENTRIES,
+    ChosenInputs,
     Counted,
     Feature,
+    Inputs,
     Name,
+    Schedule,
+    Settings,
     Text,
     ThreadCounts,
     Whole,

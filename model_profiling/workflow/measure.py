@@ -53,7 +53,7 @@ from model_profiling.workflow.analyse import (
 from model_profiling.workflow.report import write_run_report
 
 if TYPE_CHECKING:
-    from model_profiling.config.values import Feature
+    from model_profiling.config.settings import Feature
 
 
 @dataclass(frozen=True, slots=True)

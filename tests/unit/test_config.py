@@ -24,7 +24,7 @@ from model_profiling.config.reading import (
     parse_config,
 )
 from model_profiling.config.series import Pair, Series
-from model_profiling.config.values import Feature
+from model_profiling.config.settings import Feature
 from model_profiling.core.errors import InputError
 from model_profiling.runner.features import FEATURES, SME2_ONLY
 from model_profiling.targets import TargetChoice, parse_target, plan_targets
