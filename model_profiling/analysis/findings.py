@@ -7,13 +7,10 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Literal
 
 from model_profiling.analysis.operators import Operator
 from model_profiling.analysis.series import SeriesAnalysis, Spent
 from model_profiling.core.formatting import plural
-
-Severity = Literal["high", "medium", "low", "info"]
 
 WORTH = 0.02
 """Share of end-to-end time that advice must be able to save."""
@@ -118,14 +115,6 @@ class Finding:
         return not self.has_cure, -self.could_bring
 
     @property
-    def severity(self) -> Severity:
-        if self.max_gain_pct is None:
-            return "info"
-        if self.max_gain_pct >= 20:
-            return "high"
-        return "medium" if self.max_gain_pct >= 5 else "low"
-
-    @property
     def operators(self) -> tuple[Operator, ...]:
         return tuple(operator for concern in self.concerns for operator in concern.operators)
 
@@ -149,7 +138,6 @@ class Finding:
         return {
             "id": self.id,
             "title": self.title,
-            "severity": self.severity,
             "subject": self.subject,
             "max_gain_pct": self.max_gain_pct,
             "max_gain_of": None if self.max_gain_pct is None else self.found_in.bounds_are_of,

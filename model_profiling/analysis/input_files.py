@@ -16,15 +16,14 @@ from model_profiling.analysis.operators import EXACT, EXACT_CALL, TimedDump, clo
 from model_profiling.analysis.sources import OperatorSource, ProgramView
 from model_profiling.analysis.summary import DumpAnalysis, analyse_dump
 from model_profiling.config import names
-from model_profiling.config.series import Series, switch_in_label
+from model_profiling.config.series import Series
 from model_profiling.core.errors import FormatError, InputError
-from model_profiling.core.formatting import listing
 from model_profiling.core.records import read_table
 from model_profiling.core.safe_read import open_regular, parse_json, read_text
 from model_profiling.etdump import AllocationTable, BlockTable, DebugTable, EventTable, read_etdump
 from model_profiling.program.category import Category
 from model_profiling.runs.comparability import why_not_comparable
-from model_profiling.runs.run import Dump, origin_of_file, switch_of_file, times_of_file
+from model_profiling.runs.run import Dump, origin_of_file, times_of_file
 from model_profiling.runs.times import Times
 
 
@@ -61,17 +60,6 @@ def why_not_compared(before: Path, after: Path) -> str | None:
     """Why the times in two files must not be compared; files of an unknown machine are not questioned."""
     origins = [origin_of_file(path) for path in (before, after)]
     return None if any(found.times is Times.UNKNOWN for found in origins) else why_not_comparable(*origins)
-
-
-def misnamed(named: Sequence[tuple[Path, str]]) -> str:
-    """Return one line if names of files contradict whether SME2 was on in them; empty if none does."""
-    said = []
-    for path, name in named:
-        switch, said_by = switch_of_file(path)
-        if switch and switch_in_label(name) not in (None, switch):
-            said.append(f"{path.name}, called {name}, is of SME2 {switch} ({said_by} says so)")
-    cure = "swap the files or their names" if len(said) > 1 else "correct the name"
-    return f"{listing(said)}; {cure}" if said else ""
 
 
 def read_latencies(path: Path, *, warmup_runs: int = 0, turn_length: int = 0) -> Latencies:

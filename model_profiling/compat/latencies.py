@@ -10,11 +10,10 @@ from pathlib import Path
 from model_profiling.analysis.input_files import (
     Latencies,
     check_latencies,
-    misnamed,
     read_latencies,
     why_not_compared,
 )
-from model_profiling.cli.frame import say, say_wrote, warn
+from model_profiling.cli.frame import say, say_wrote
 from model_profiling.compat.scripts import output_file, output_folder, run_tool, tool_parser
 from model_profiling.core import files
 from model_profiling.core.stdio import checked_output
@@ -75,8 +74,6 @@ def _analyse(options: argparse.Namespace) -> None:
     sides = [_NamedFile.read(path, options.name1)]
     if options.compare:
         sides.append(_NamedFile.read(options.compare, options.name2))
-    if wrong := misnamed([(side.latencies.path, side.name) for side in sides]):
-        warn(wrong)
     for side in sides:
         if side.latencies.tracer_on:
             say(f"{side.name}: measured with the tracer on, which costs time")

@@ -10,7 +10,6 @@ from pathlib import Path
 from model_profiling.analysis.input_files import (
     analyse_timeline,
     check_latencies,
-    misnamed,
     model_id_of,
     why_not_compared,
 )
@@ -117,8 +116,6 @@ def _find_bottlenecks(options: argparse.Namespace) -> None:
         sides.append((_one("--compare", options.compare), options.name2))
     for path, _ in sides:
         check_latencies(path)
-    if wrong := misnamed(sides):
-        warn(wrong)
     every = [series_of([analyse_timeline(path, name)]) for path, name in sides]
     models = [(options.model_name or model_id_of(path)).replace("/", "-") for path, _ in sides]
     stems = models if len(set(models)) == len(models) else [f"{models[0]}_{name}" for _, name in sides]

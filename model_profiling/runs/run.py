@@ -432,16 +432,6 @@ def origin_of_file(path: Path) -> Origin:
     return around.origin(result.series) if around and result else Origin(path.name, times)
 
 
-def switch_of_file(path: Path) -> tuple[Switch | None, str]:
-    """Return whether SME2 was on for a dump (or a file made from one), and what says so."""
-    if (result := times_of_file(path)[2]) and (left_on := result.sme2_left_on) is not None:
-        return "on" if left_on else "off", names.MANIFEST
-    if said := switch_in_name(path.name):
-        return said, "its name"
-    folder = path.resolve().parent.name
-    return switch_in_name(folder), f"its folder {folder}"
-
-
 def times_of_file(path: Path) -> tuple[Times, str, Result | None]:
     """Return what the times in a dump (or a file made from one) mean, what says so, and its result."""
     around = Run.around(path)

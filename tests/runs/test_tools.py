@@ -96,31 +96,6 @@ def test_a_kernel_trace_is_refused_and_a_timed_trace_says_so(runs: Path, tmp_pat
     assert refused(tool("robust_latency_analysis", dump_of(run_dir)), "traces kernels")
 
 
-def test_names_that_contradict_their_files_are_told(sme2_home: Path, tmp_path: Path, tool) -> None:
-    run_dir = copied(sme2_home, tmp_path) / "runs" / "xnnpack_fp16" / "linux"
-    off, on = (next(run_dir.glob(f"*_{side}/*_t1_exec_all_runs_timeline.csv")) for side in ("off", "on"))
-
-    def told(first: Path, second: Path, *names: str) -> set[str]:
-        """Of each tool; it works all the same."""
-        words = ("--timeline-csv", first, "--compare", second, "--name1", names[0], "--name2", names[1])
-        both = [tool(name, *words) for name in ("analyze_etdump_csv", "robust_latency_analysis")]
-        assert all(done.ok for done in both)
-        return {line for done in both for line in done.stderr.splitlines()}
-
-    assert not told(off, on, "SME2-Off", "SME2-On") and not told(on, off, "first", "second")
-    (line,) = told(on, off, "SME2-Off", "SME2-On")
-    says(line, on.name, off.name, "called SME2-Off", "manifest.json", "swap")
-    (line,) = told(off, on, "before", "sme2 off")
-    says(line, on.name, "SME2 on", "correct the name")
-    for path in run_dir.glob("*.json"):  # now their names say it, and then their folders
-        path.unlink()
-    (line,) = told(on, off, "Off", "On")
-    says(line, "its name says so")
-    moved = [path.rename(path.with_name("timeline.csv")) for path in (on, off)]
-    (line,) = told(*moved, "Off", "On")
-    says(line, "its folder linux_sme2_on", "swap")
-
-
 def test_csv_files_taken_out_of_an_emulated_run_stay_emulated(emulated: Path, tmp_path: Path, tool) -> None:
     taken, dump = tmp_path / "taken", dump_of(emulated)
     done = tool("etdump_to_csv", "--etdump", dump, "--out-dir", taken, "--all-runs")

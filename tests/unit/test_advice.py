@@ -80,7 +80,6 @@ def test_data_movement_is_two_causes_that_share_no_operator() -> None:
     findings = found(with_sources(dump, Transpose=OperatorSource(origin="lowering")))
     assert set(findings) == {"layout-changes", "data-movement"}
     assert findings["layout-changes"].max_gain_pct == pytest.approx(100 * 700 / 2000, abs=0.01)
-    assert findings["layout-changes"].severity == "high"
     copies = findings["data-movement"]
     assert copies.max_gain_pct == pytest.approx(100 * 299 / 2000, abs=0.01)
     assert copies.evidence["by_kind_ms"] == {"copy": 0.299}
@@ -313,7 +312,7 @@ def test_structure_is_told_without_a_bound_where_times_say_nothing(times: Times)
     findings = found(dump)
     assert list(findings) == ["outside-delegates", "layout-changes"]
     for finding in findings.values():
-        assert finding.max_gain_pct is None and finding.severity == "info"
+        assert finding.max_gain_pct is None
         facts = finding.as_dict()["evidence"]
         assert isinstance(facts, dict) and {row["ms"] for row in facts["operators"]} == {None}
     not_arm = [finding.max_gain_pct for finding in causes([series_of([dump_of(calls)])], about_time=False)]
