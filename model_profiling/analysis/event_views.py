@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from pathlib import Path
 
 import numpy as np
 
@@ -13,7 +12,6 @@ from model_profiling.analysis.attribution import Node, children_of
 from model_profiling.analysis.operators import Operator
 from model_profiling.analysis.series import SeriesAnalysis
 from model_profiling.analysis.summary import DumpAnalysis
-from model_profiling.runs.run import Run
 
 # Runs as nested slices of time. A runner counts time from its own start. Where programs took turns, the
 # journal has the start of each turn on the machine's clock; runs are placed there, so that turns are seen to
@@ -88,46 +86,6 @@ def _slices(dump: DumpAnalysis, structure: int, row: int) -> Iterator[Slice]:
             at = min(max(begin[child] + length[child], left), upper)
             placed.append((child, depth + 1, left, at))
         open_nodes += reversed(placed)
-
-
-def clock_origins(run: Run, series: Sequence[SeriesAnalysis]) -> Mapping[Path, int]:
-    """Zero of each dump's clock on the machine's monotonic clock, by the journal's least delayed turn."""
-    journal = run.whole.journal
-    if journal is None:
-        return {}
-    timed = {entry.etdump: entry for entry in journal.entries() if entry.etdump and entry.turns_started_ns}
-    origins = {}
-    for dump in (dump for found in series for dump in found.rounds):
-        entry = timed.get(_relative(dump.path, run.whole.path))
-        length = dump.dump.turn_length
-        if entry is None or not length:
-            continue
-        starts = _starts(dump)
-        # The first run of longer turns is not counted, so the dump's analysis lacks it; the journal times it.
-        skipped = [turn[0] if length > 1 and turn else 0 for turn in entry.turns_ns]
-        zeros = [
-            begun + skip - starts[turn]
-            for turn, (begun, skip) in enumerate(zip(entry.turns_started_ns, skipped, strict=False))
-            if turn in starts
-        ]
-        if zeros:
-            origins[dump.path] = max(zeros)
-    return origins
-
-
-def _relative(path: Path, folder: Path) -> str:
-    whole, home = path.resolve(), folder.resolve()
-    return whole.relative_to(home).as_posix() if whole.is_relative_to(home) else ""
-
-
-def _starts(dump: DumpAnalysis) -> dict[int, int]:
-    begun = np.zeros(dump.runs, np.int64)
-    for group in dump.attribution.groups:
-        begun[group.runs] = group.start_ns[:, -1]
-    starts: dict[int, int] = {}
-    for turn, start in zip(dump.turns.tolist(), begun.tolist(), strict=True):
-        starts.setdefault(turn, start)
-    return starts
 
 
 Place = tuple[str, int, int]

@@ -11,7 +11,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import groupby
 
@@ -28,15 +28,13 @@ from model_profiling.report import breakdown
 from model_profiling.report.charts import PARTS
 from model_profiling.report.data import ReportData
 from model_profiling.report.document import Block, Explorer, plain
-from model_profiling.report.html import json_size
 
 # Data is kept small: texts are written once and named by number, and what is too much is left out.
 
-OPERATORS_BYTES, TIMELINE_BYTES = 750_000, 180_000
-"""The most bytes of each explorer, so that a page with its charts, tables and scripts stays within 2.5 MB."""
+_ROWS, _OPENED, _EVENTS = 6_000, 1_200, 4_000
+"""The most on a page, divided among its views: with charts, tables and scripts it stays within 2.5 MB."""
 _LONGEST = 400
 """Characters of a text that are kept; no real name is longer."""
-_NEARLY = 0.95
 
 Data = Mapping[str, object]
 
@@ -56,26 +54,6 @@ class Texts:
     @property
     def all(self) -> list[str]:
         return list(self._place)
-
-
-def fit(make: Callable[[int], Data], count: int, most: int) -> Data:
-    """`make(limit)` that nearly fills `most` bytes, with a limit up to `count`; at least `make(1)`."""
-    best, low, high = make(1), 1, count
-    whole = make(count)
-    small, large = json_size(best), json_size(whole)
-    if large <= most:
-        return whole
-    while high - low > 1 and small < _NEARLY * most:
-        # Data grows about evenly, so that this guess is nearly right.
-        guess = low + int((high - low) * (_NEARLY * most + most - 2 * small) / 2 / (large - small))
-        guess = min(max(guess, low + 1), high - 1)
-        data = make(guess)
-        taken = json_size(data)
-        if taken <= most:
-            best, low, small = data, guess, taken
-        else:
-            high, large = guess, taken
-    return best
 
 
 _SME_KERNELS = "SME kernels of its type"
@@ -102,11 +80,7 @@ def explore_operators(data: ReportData, instead: Sequence[Block]) -> list[Block]
     ]
     if not listed:
         return list(instead)
-    most = max(len(rows) for _, rows in listed)
-    # Drop the details of rows before the rows themselves.
-    found = fit(
-        lambda limit: _data(listed, known, min(limit, most), max(limit - most, 1)), 2 * most, OPERATORS_BYTES
-    )
+    found = _data(listed, known, _ROWS // len(listed) + 1, _OPENED // len(listed) + 1)
     return [Explorer("operators", "", found, tuple(instead), names.ANALYSIS)]
 
 
@@ -278,8 +252,7 @@ def explore_timeline(data: ReportData) -> list[Block]:
     runs = [_typical(series) for series in data.analysis.series if series.times.are_shown]
     if not runs:
         return []
-    most = max(len(run.events) for run in runs)
-    shown = fit(lambda limit: _timeline_data(runs, limit), most, TIMELINE_BYTES)
+    shown = _timeline_data(runs, _EVENTS // len(runs) + 1)
     return [Explorer("timeline", "One run from start to end", shown, (), f"*{names.TIMELINE_CSV}")]
 
 

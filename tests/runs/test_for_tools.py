@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
 import json
 import shutil
 import sys
@@ -17,7 +16,7 @@ from conftest import missing
 from model_explorer_parts import Graphs, adapter_graphs
 from recorded_runs import ARM, EMULATED, INT8, PROGRAM, SME2
 from rendered_markdown import rendered
-from said import refused, says
+from said import refused
 
 from model_profiling.analysis.event_views import slice_runs
 from model_profiling.analysis.operators import Operator
@@ -190,13 +189,6 @@ def test_slices_tell_shape_module_kernel_and_source_line(trace: Trace) -> None:
         assert (told["category"], told.get("runs on")) == ("Convolution", proof)
         assert root.arguments["times"] == "from hardware"
     assert trace.about["cpu"] == "made SME2 CPU"
-
-
-def test_programs_that_took_turns_alternate_on_the_machines_clock(trace: Trace) -> None:
-    says(str(trace.about["clock"]), "monotonic clock")
-    runs = sorted((run.begin, run.end, name) for name in trace.labels for run in trace.runs(name).values())
-    assert all(before[1] <= after[0] for before, after in itertools.pairwise(runs)), "none overlap"
-    assert len({process for _, _, process in runs[:12]}) == 4, "a cycle has a turn of each"
 
 
 def test_what_only_emulation_proves_says_so(tmp_path: Path) -> None:

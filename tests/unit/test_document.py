@@ -31,8 +31,8 @@ from model_profiling.report.document import (
     make_table,
     plain,
 )
-from model_profiling.report.explorers import Texts, explore_operators, explore_timeline, fit
-from model_profiling.report.html import block_html, json_text
+from model_profiling.report.explorers import Texts, explore_operators, explore_timeline
+from model_profiling.report.html import block_html
 from model_profiling.report.text import render_markdown, render_terminal
 
 
@@ -204,17 +204,6 @@ def test_neither_modules_nor_a_name_are_endless() -> None:
     assert texts.numbers(["a", "b", "a"]) == [0, 1, 0]
     texts.number("x" * 10_000)
     assert len(texts.all[-1]) < 500
-
-
-@given(st.integers(1, 400), st.integers(5, 3_000))
-def test_as_much_is_kept_as_fits(count: int, most: int) -> None:
-    def make(limit: int) -> dict[str, object]:
-        return {"rows": list(range(limit))}
-
-    kept = fit(make, count, most)
-    size = len(json_text(kept))
-    assert size <= most or kept == make(1)
-    assert kept == make(count) or size >= 0.9 * most or len(json_text(make(2))) > 0.9 * most
 
 
 def test_a_small_run_is_whole() -> None:

@@ -36,7 +36,7 @@ _TOLD = 8
 
 
 def category_shift(pairing: Pairing, name: str) -> Chart:
-    """Milliseconds of each part on both sides; the largest part of the candidate is followed across."""
+    """Milliseconds of each part on both sides."""
     first, second = map(named, pairing.sides)
     sides = {first: break_down(pairing.baseline), second: break_down(pairing.candidate)}
     before, after = largest_parts(pairing)
@@ -84,25 +84,16 @@ def _stacked(sides: Mapping[str, ShownTimes], largest: Mapping[str, str]) -> tup
             f"{part} {each.cells[0]} ms ({each.cells[1]})" for part, each in shown.parts.items()
         )
         spoken.append(f"{side}, {whole} ms in a typical traced run: {parts}.")
-    last = list(largest.values())[-1]
-    path: list[Row] = [
-        {"_y": row["_top"] if place else row["_bottom"], "_start": row["_start"], "_end": row["_end"]}
-        for place, row in enumerate(row for row in segments if row["category"] == last)
-    ]
     colour = category_colours(row for row in segments if row["_end"] != row["_start"])
     tip = {"side": "side", "category": "category", "ms": "ms", "share": "%"}
     ink: Channel = {"field": "_ink", "type": "nominal", "scale": None}
-    followed = layer(
-        "path", "area", x="_start", x2="_end", y="_y", orient="horizontal", opacity=0.28, color=PARTS[last]
-    )
     layers = [
-        *([followed] if len(sides) == 2 else []),
         layer("segments", "bar", x="_start", x2="_end", **BOX, color=colour, tip=tip),
         # The largest part is underlined, so that it is seen without colours.
         layer("segments", "rule", where="datum.largest", x="_start", x2="_end", y="_bottom", strokeWidth=3),
         layer("segments", "text", x="_centre", y="_middle", text="_text", color=ink, clip=True),
     ]
-    data = {"rows": rows, "segments": segments, "path": path}
+    data = {"rows": rows, "segments": segments}
     return labelled(data, layers, axis("ms in a typical traced run"), _STACK), " ".join(spoken)
 
 

@@ -29,12 +29,6 @@ def json_text(data: object) -> str:
     return text.replace("<", "\\u003c").replace("&", "\\u0026")
 
 
-def json_size(data: object) -> int:
-    """About the size of `json_text` in bytes: invisible characters take a byte more there."""
-    text = json.dumps(data, allow_nan=False, separators=(",", ":"))
-    return len(text) + 5 * (text.count("<") + text.count("&"))
-
-
 _NAME = re.compile(r"(\S{18,})")
 _BREAKS = re.compile(r"(?<=[A-Za-z0-9][_/])(?=[A-Za-z0-9])|(?<=[A-Za-z0-9]\.)(?=[A-Za-z])")
 """Where a long name may go on in the next line; `breakable` in dom.js says the same."""
