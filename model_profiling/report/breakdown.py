@@ -157,12 +157,6 @@ def sme2_cell(
     return next((text for text in found if text not in RAN), found[0])
 
 
-def module_cell(operator: Operator) -> str | Code:
-    if operator.origin == "lowering":
-        return operator.place
-    return Code(operator.source.module_path) if operator.source.module_path else MISSING
-
-
 def layer_cell(operator: Operator) -> Text:
     """`features.0 Conv2d`: what tells apart operators of one name."""
     path, place = operator.source.module_path, operator.source.place

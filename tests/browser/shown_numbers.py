@@ -193,13 +193,6 @@ def _costs(table: Shown, files: Files, row: Row, place: int) -> Told:
     yield "tracer's cost", known if cost["high"] > 0 else []
 
 
-def _machine_use(_: Shown, files: Files, row: Row, __: int) -> Told:
-    use = files.latency(row)["machine"]
-    yield "CPU time", [use["cpu_time_share"]]
-    yield "interrupted by other programs", [use["involuntary_switches"] / use["inferences"]]
-    yield "page faults from disk", [use["major_faults"] / use["inferences"]]
-
-
 def _categories(table: Shown, files: Files, row: Row, _: int) -> Told:
     """A table of categories is folded under its pair's name; the headline's stands open."""
     comparable = [pair for pair in files.analysis["pairs"] if pair["e2e"]["ratio"] is not None]
@@ -328,12 +321,6 @@ def _portable(files: Files) -> Iterator[tuple[str, Json]]:
             yield re.sub(r" #\d+$", "", each["name"]), each
 
 
-def _outside(_: Shown, files: Files, row: Row, __: int) -> Told:
-    members = [each for name, each in _portable(files) if name == row["outside delegates"]]
-    yield "how many", [len(members)]
-    yield from _together(members, row)
-
-
 def _outside_lines(_: Shown, files: Files, row: Row, __: int) -> Told:
     names = re.findall(r"\d+ x (\S+?)(?=,|$)", row["operators"])
     members = [
@@ -438,7 +425,6 @@ _TABLES: dict[tuple[str, ...], Checker] = {
     ("SME2", "launches"): _LATENCY,
     ("SME2", "rounds"): _LATENCY,
     ("traced median ms",): _costs,
-    ("CPU time",): _machine_use,
     ("share of time",): _keys(Files.headroom, {
         "share of time": "time_share", "lowest speedup": "low", "highest speedup": "high", "limit": "ceiling",
         "latency ms": "latency_ms", "projected ms": "projected_ms.high projected_ms.low",
@@ -446,10 +432,6 @@ _TABLES: dict[tuple[str, ...], Checker] = {
     ("operators on SME2",): _keys(
         _factor, {"count": "count", "share of time": "time_share", "factors": "low high"}
     ),
-    ("largest part",): _keys(Files.headroom, {
-        "largest part": "bottleneck_before.share", "with the highest": "bottleneck_after.high.share",
-        "with the lowest factors": "bottleneck_after.low.share",
-    }),
     ("category", "before ms"): _categories,
     ("category", "ms", "share"): _parts,
     ("category", "operators", "million operations"): _work,
@@ -458,7 +440,6 @@ _TABLES: dict[tuple[str, ...], Checker] = {
     ("layer", "operator", "category", "million operations"): _untimed_operators,
     ("event", "category"): _timeline,
     ("backend", "kind"): _backends,
-    ("outside delegates",): _outside,
     ("left outside by",): _outside_lines,
     ("SME2", "what the evidence says"): _answers,
     ("kernel", "instruction set"): _kernel_calls,
