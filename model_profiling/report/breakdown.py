@@ -166,17 +166,10 @@ def layer_cell(operator: Operator) -> Text:
     return (Code(path), f" {kind}") if kind else Code(path)
 
 
-def line_cell(operator: Operator) -> str:
-    """The model's line, or else the layer."""
-    return operator.source.place.short_line or operator.source.place.layer or MISSING
-
-
-def precision_cell(operator: Operator) -> str:
-    return operator.precision or MISSING
-
-
 def place_cells(operator: Operator) -> tuple[str, str]:
-    return precision_cell(operator), line_cell(operator)
+    """The precision; the model's line, or else the layer."""
+    place = operator.source.place
+    return operator.precision or MISSING, place.short_line or place.layer or MISSING
 
 
 NAME_HEADERS, PLACE_HEADERS = ("layer", "operator", "category"), ("precision", "source")

@@ -8,13 +8,13 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from itertools import combinations
 
 from model_profiling.analysis.series import SeriesAnalysis
 from model_profiling.config import names
 from model_profiling.config.series import Series
-from model_profiling.core.formatting import MISSING, listing, plural
+from model_profiling.core.formatting import MISSING, plural
 from model_profiling.report import document as doc
 from model_profiling.report.breakdown import break_down, median_cell, series_columns, sme2_switch, spread_cell
 from model_profiling.report.charts import named as drawn_name
@@ -22,7 +22,6 @@ from model_profiling.report.charts.categories import several_runs
 from model_profiling.report.data import ExperimentReport, ReportData, headline_pair, headline_series
 from model_profiling.report.verdict import answers
 from model_profiling.runs import Times
-from model_profiling.runs.comparability import Origin, why_not_comparable
 from model_profiling.runs.times import marked
 
 # Names for several runs, and what they have in common.
@@ -104,41 +103,6 @@ def _facts(data: ReportData) -> dict[str, str]:
         "runner build": (manifest.runner.build_id or "") if manifest else "",
         "kit": manifest.kit_version if manifest else "",
     }
-
-
-def shared_and_differing(runs: Sequence[NamedRun]) -> tuple[dict[str, str], list[str]]:
-    """Return the facts that all runs share, and the names of those that differ."""
-    keys = list(runs[0].facts)
-    alike = {key: runs[0].facts[key] for key in keys if len({run.facts[key] for run in runs}) == 1}
-    return {key: value for key, value in alike.items() if value}, [key for key in keys if key not in alike]
-
-
-def against_the_first(runs: Sequence[NamedRun]) -> tuple[NamedRun, dict[str, list[str]]]:
-    """Return the first run with latencies (else the first), and the others grouped by why their times cannot
-    be compared with its own; the reason is empty if they can."""
-    first = next((run for run in runs if run.data.timed), runs[0])
-    found: dict[str, list[str]] = {}
-    for other in runs:
-        if other is not first:
-            found.setdefault(_why_not(first, other), []).append(other.name)
-    return first, found
-
-
-def _why_not(first: NamedRun, other: NamedRun) -> str:
-    sides = _origin(first), _origin(other)
-    if sides[0] is None or sides[1] is None:
-        return "one of them has no series"
-    return why_not_comparable(sides[0], sides[1]) or ""
-
-
-def _origin(run: NamedRun) -> Origin | None:
-    series = _spoken(run)
-    return replace(run.data.run.origin(series), name=run.name) if series else None
-
-
-def _spoken(run: NamedRun) -> Series | None:
-    """Return the series that stands for a run."""
-    return run.data.headline.series if run.data.headline else next(iter(run.data.run.series), None)
 
 
 _Runs = Sequence[NamedRun]
@@ -261,18 +225,19 @@ def _run_answers(run: NamedRun) -> list[doc.Block]:
 
 
 def _differences(runs: _Runs) -> Iterator[doc.Block]:
-    alike, differing = shared_and_differing(runs)
+    known = {key: {run.facts[key] for run in runs} for key in runs[0].facts}
+    alike = [
+        f"{key} {runs[0].facts[key]}" for key, values in known.items() if len(values) == 1 and any(values)
+    ]
     if alike:
-        yield doc.Paragraph(f"All of them: {'; '.join(f'{key} {value}' for key, value in alike.items())}.")
+        yield doc.Paragraph(f"All of them: {'; '.join(alike)}.")
     # A run's name may say all of it.
-    differing = [key for key in differing if any(run.facts[key] != run.name for run in runs)]
+    differing = [
+        key for key, values in known.items() if len(values) > 1 and values != {run.name for run in runs}
+    ]
     if differing:
         rows = [(run.name, *(run.facts[key] or MISSING for key in differing)) for run in runs]
         yield doc.make_table(("run", *differing), rows)
-    first, others = against_the_first(runs)
-    for reason, other in others.items():
-        sides = f"{listing(other)} and {first.name}"
-        if reason:
-            yield doc.Paragraph(f"Times of {sides} are not comparable: {reason}.")
-        else:
-            yield doc.Paragraph((doc.Code("sme2prof compare"), f" can compare {sides}."))
+    yield doc.Paragraph(
+        (doc.Code("sme2prof compare"), " says which of two is faster, or why they cannot be compared.")
+    )

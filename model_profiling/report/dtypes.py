@@ -370,17 +370,20 @@ def _rows(found: Dtypes) -> Iterator[tuple[str, Callable[[DtypeSide], str]]]:
     yield "operators outside", lambda side: number_cell(side.operators_outside)
     if any(side.outside_time_share is not None for side in found.sides):
         yield "time outside", lambda side: percent(side.outside_time_share)
-    yield "error against float32", lambda side: _error(side.accuracy) if side.accuracy else MISSING
+    yield (
+        "error against float32",
+        lambda side: (
+            f"{side.accuracy.error:.2g}{'' if side.accuracy.ok else ' (too large)'}"
+            if side.accuracy
+            else MISSING
+        ),
+    )
     if any(side.accuracy and side.accuracy.top1 for side in found.sides):
         yield "same top-1 as float32", lambda side: (side.accuracy and side.accuracy.top1) or MISSING
 
 
 def _tested(side: DtypeSide, cell: Callable[[OnSme2], str]) -> str:
     return cell(side.sme2) if side.sme2 and side.sme2.evidence != "not tested" else "not tested"
-
-
-def _error(found: Accuracy) -> str:
-    return f"{found.error:.2g}{'' if found.ok else ' (too large)'}"
 
 
 def _meaning(found: Dtypes) -> Iterator[str]:

@@ -95,7 +95,8 @@ def _measured(data: ReportData, measured: Sequence[ExperimentReport]) -> Iterato
     every = data.run.series
     latencies = [experiment.latency for experiment in measured if experiment.latency]
     schedule = data.run.manifest.schedule if data.run.manifest else None
-    yield _latency_table(measured, data, _unit_header(latencies))
+    units = sorted({several(latency.counted_in) for latency in latencies})
+    yield _latency_table(measured, data, " or ".join(units) or "rounds")
     how = how_measured(schedule, latencies) if schedule else ""
     yield doc.Paragraph(f"End to end, without the tracer; nine in ten lie between 5% and 95%. {how}".strip())
     yield doc.Folded(
@@ -108,19 +109,15 @@ def speedups(data: ReportData) -> list[doc.Block]:
     if not data.pairs:
         return []
     reasons = [f"{pair.label}: {pair.speedup.reason}." for pair in data.pairs if not pair.comparable]
-    notes = dict.fromkeys(_ratio_note(pair.speedup) for pair in data.pairs if pair.speedup.ratio is not None)
+    compared = {"launch": "paired turns", "round": "the fastest of processes that ran side by side"}
+    ways = dict.fromkeys(compared[pair.speedup.unit] for pair in data.pairs if pair.speedup.ratio is not None)
     one_count = len({series.threads for series in data.run.series}) == 1
     columns = [column for column in _SPEEDUPS if column.header != "threads" or not one_count]
     return [
         doc.table_of(data.pairs, columns),
         *doc.make_list(reasons),
-        *(doc.Paragraph(note) for note in notes),
+        *(doc.Paragraph(f"Times are medians; speedups are of {way}, so they may differ.") for way in ways),
     ]
-
-
-def _ratio_note(found: Speedup) -> str:
-    compared = "paired turns" if found.unit == "launch" else "the fastest of processes that ran side by side"
-    return f"Times are medians; speedups come from {compared}, so they may differ from the medians' ratio."
 
 
 def _interval(found: Speedup) -> str:
@@ -180,11 +177,6 @@ def _switch(row: ExperimentReport, data: ReportData) -> str:
 
 
 # How latencies were measured, and why measuring ended.
-
-
-def _unit_header(latencies: Sequence[Latency]) -> str:
-    units = {several(latency.counted_in) for latency in latencies}
-    return " or ".join(sorted(units)) or "rounds"
 
 
 def how_measured(schedule: ScheduleFacts, latencies: Sequence[Latency]) -> str:

@@ -22,7 +22,7 @@ from model_profiling.facts import runs as run_facts
 from model_profiling.facts.operators import OPERATOR_FACTS, cells
 from model_profiling.facts.runs import MeasuredSeries
 from model_profiling.report.csv_files import operator_rows
-from model_profiling.report.data import ReportData, report_data
+from model_profiling.report.data import report_data
 from model_profiling.runs.metrics import PairSpeedup
 from model_profiling.statistics.speedup import median_interval
 
@@ -114,10 +114,6 @@ def _kinds(columns: Iterable[Column]) -> dict[str, ColumnKind]:
     return {column.name: column.column_kind for column in columns}
 
 
-def category_table(series: Iterable[SeriesAnalysis]) -> Records:
-    return Records.of(run_facts.CATEGORY_FACTS, (row for found in series for row in _categories(found)))
-
-
 def _categories(series: SeriesAnalysis) -> Iterator[run_facts.CategoryRow]:
     counts = Counter(operator.category.value for operator in series.operators)
     known = {category.value for category in series.breakdown.categories}
@@ -127,20 +123,6 @@ def _categories(series: SeriesAnalysis) -> Iterator[run_facts.CategoryRow]:
         yield run_facts.CategoryRow(
             series.series, series.times, name, ms, share, counts[name] if name in known else None
         )
-
-
-def operator_table(data: ReportData, series: Iterable[SeriesAnalysis]) -> Records:
-    rows = (
-        (*row_cells(run_facts.TRACED_FACTS, found), *cells(row, timed=found.times.are_shown))
-        for found in series
-        for row in operator_rows(found, data.sme2_of(found))
-    )
-    return Records(_kinds((*run_facts.TRACED_FACTS, *OPERATOR_FACTS)), tuple(rows))
-
-
-def run_speedups(analysis: RunAnalysis) -> Records:
-    run = analysis.run
-    return speedup_table(pair_answer(run, pair, analysis.pairing(pair)) for pair in run.pairs)
 
 
 def speedup_table(answers: Iterable[PairSpeedup]) -> Records:
@@ -175,13 +157,20 @@ class AnalysedRun(RunAnalysis):
     def categories(self) -> Records:
         """Where the time goes: `ms` and `share` of each category and overhead, as in
         `analysis_summary.json`. They add up to the end-to-end time of an experiment, traced."""
-        return category_table(self.series)
+        rows = (row for found in self.series for row in _categories(found))
+        return Records.of(run_facts.CATEGORY_FACTS, rows)
 
     @property
     def operators(self) -> Records:
         """Every operator: `ms`, which adds up to its category, and the other facts of `_exec_ops_stats.csv`:
         spread, shapes, cost, module, source line, and whether SME2 runs it."""
-        return operator_table(report_data(self.run, self), self.series)
+        data = report_data(self.run, self)
+        rows = (
+            (*row_cells(run_facts.TRACED_FACTS, found), *cells(row, timed=found.times.are_shown))
+            for found in self.series
+            for row in operator_rows(found, data.sme2_of(found))
+        )
+        return Records(_kinds((*run_facts.TRACED_FACTS, *OPERATOR_FACTS)), tuple(rows))
 
     @property
     def latencies(self) -> Records:
@@ -211,7 +200,7 @@ class AnalysedRun(RunAnalysis):
     @property
     def speedups(self) -> Records:
         """The answer to every pair that the run compares, as in `metrics.json`."""
-        return run_speedups(self)
+        return speedup_table(pair_answer(self.run, pair, self.pairing(pair)) for pair in self.run.pairs)
 
     @property
     def category_changes(self) -> Records:

@@ -112,10 +112,7 @@ def test_what_cannot_be_compared_is_shown_for_what_it_is(machines: tuple[ReportD
     assert not any("emulated" in str(row["side"]) for row in drawn)
     said = {row[0]: row[4] for row in table(section(page, "The runs"), "run")}
     assert "not Arm" in said["made x86_64 CPU"] and "no times" in said["emulated"]
-    reasons = lines(section(page, "The runs"))
-    assert sum("not comparable" in line for line in reasons) == 3
-    other = lines(section(combined_document([machines[1]] * 2, "Same"), "The runs"))
-    assert any("sme2prof compare" in line for line in other)
+    assert any("sme2prof compare" in line for line in lines(section(page, "The runs")))
 
 
 @pytest.mark.parametrize("count", [1, 2, 12])

@@ -111,7 +111,10 @@ def latency_chart(found: Sequence[LatencySamples], title: str, note: str = "") -
         f"{plural(each.summary.count, 'inference')}"
         for each in found
     )
-    x = draw.axis(_axis_title(found, len(samples), last), _latency_scale(found))
+    x = draw.axis(
+        _axis_title(found, len(samples), last),
+        draw.span(min(each.summary.minimum for each in found) * 0.98, last * 1.01),
+    )
     spec = draw.labelled({"rows": rows, "samples": samples}, layers, x, _SAMPLED_ROW)
     return Chart("latency", title, f"{note}{said}.", spec, f"*{names.ROBUST_STATS}")
 
@@ -148,10 +151,6 @@ def _usual_end(found: Sequence[LatencySamples]) -> float:
     """The end of a latency axis: stragglers far away must not squeeze all others into a line."""
     far = max(each.summary.p95 + 1.5 * (each.summary.p95 - each.summary.p5) for each in found)
     return min(far, max(each.summary.maximum for each in found))
-
-
-def _latency_scale(found: Sequence[LatencySamples]) -> draw.Row:
-    return draw.span(min(each.summary.minimum for each in found) * 0.98, _usual_end(found) * 1.01)
 
 
 def ladder_chart(data: ReportData) -> Chart | None:
