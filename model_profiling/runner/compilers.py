@@ -60,21 +60,22 @@ def find_compiler(wanted: Platform | None = None, *, fetch: bool = True) -> Comp
         return _checked(named, wanted, "installed", "correct CXX, or unset it")
     make_root()  # a cache that cannot be made is no compiler's fault
     refused: list[str] = []
-    fix = this_distribution().fix("C++ compiler" if wanted.is_native else "aarch64 compiler")
+    later = ""
     for command in _installed(wanted):
         try:
-            return _checked(command, wanted, "installed", fix)
+            return _checked(command, wanted, "installed")
         except SetupError as problem:
             refused.append(problem.problem)
     refused = refused or ["none is installed"]
     if can_be_fetched(wanted):
         try:
-            return _checked(zig_command(wanted, fetch=fetch), wanted, ZIG, fix)
+            return _checked(zig_command(wanted, fetch=fetch), wanted, ZIG)
         except SetupError as problem:
             if fetch:
                 refused.append(f"{ZIG}: {problem.problem}")
             else:
-                fix = f"the first build gets one from {ZIG}, or {fix}"
+                later = f"the first build gets one from {ZIG}, or "
+    fix = later + this_distribution().fix("C++ compiler" if wanted.is_native else "aarch64 compiler")
     raise SetupError(f"no C++ compiler for {wanted} was found ({'; '.join(refused)})", fix)
 
 
@@ -108,7 +109,7 @@ def _on_path(pattern: str) -> list[str]:
     return [path for name in names if (path := shutil.which(name))]
 
 
-def _checked(command: tuple[str, ...], wanted: Platform, origin: str, cure: str) -> Compiler:
+def _checked(command: tuple[str, ...], wanted: Platform, origin: str, cure: str = "") -> Compiler:
     """Return the compiler that `command` runs, after it has built a program for `wanted`; what it built is
     kept, so that it is asked once."""
     program = Path(shutil.which(command[0]) or command[0]).absolute()

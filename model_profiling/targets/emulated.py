@@ -146,15 +146,15 @@ def find_qemu(runner: Path, sysroot: Path | None = None, *, fetch: bool = True) 
         raise SetupError(NO_EMULATION, "use --target host, or a Linux machine")
     if chosen := os.environ.get("SME2PROF_QEMU"):
         return _require(Path(chosen), runner, sysroot, "correct SME2PROF_QEMU")
-    cure = this_distribution().fix("QEMU")
     refused = "no qemu-aarch64 was found"
     for candidate in _on_path():
         try:
-            return _require(candidate, runner, sysroot, cure)
+            return _require(candidate, runner, sysroot)
         except SetupError as problem:
             refused = problem.problem
     if fetch or _home().exists():
-        return _require(fetch_qemu(fetch=fetch), runner, sysroot, cure)
+        return _require(fetch_qemu(fetch=fetch), runner, sysroot)
+    cure = this_distribution().fix("QEMU")
     if source := qemu_source():
         cure = f"the first --target emulated run fetches one from {source}, or {cure}"
     raise SetupError(refused, cure)
@@ -209,20 +209,20 @@ def fetch_qemu(*, fetch: bool = True) -> Path:
     return cached(_home(), make, "QEMU", fetch=fetch) / _MEMBER
 
 
-def _require(path: Path, runner: Path, sysroot: Path | None, cure: str) -> Qemu:
+def _require(path: Path, runner: Path, sysroot: Path | None, cure: str | None = None) -> Qemu:
+    prefix = (str(path), "-cpu", "max", *(("-L", str(sysroot)) if sysroot else ()))
     answer = process.run([path, "--version"], timeout=30)
     number = re.search(r"version (\d+\.\d+(?:\.\d+)?)", answer.stdout)
-    if not answer.ok or number is None:
-        raise SetupError(f"{path} is not a working QEMU", cure)
-    prefix = (str(path), "-cpu", "max", *(("-L", str(sysroot)) if sysroot else ()))
-    probe = process.run([*prefix, runner, "--features-only"], timeout=120)
-    if not probe.ok:
-        reason = probe.tail(1) or probe.returncode
-        raise SetupError(f"{path} is QEMU {number[1]} and cannot run the runner ({reason})", cure)
-    report = read_report(probe.stdout)
-    if "sme2" not in report.features:
-        raise SetupError(f"{path} is QEMU {number[1]} and has no SME2", cure)
-    return Qemu(path, number[1], report, prefix)
+    problem = "is not a working QEMU"
+    if answer.ok and number is not None:
+        probe = process.run([*prefix, runner, "--features-only"], timeout=120)
+        problem = f"is QEMU {number[1]} and cannot run the runner ({probe.tail(1) or probe.returncode})"
+        if probe.ok:
+            report = read_report(probe.stdout)
+            if "sme2" in report.features:
+                return Qemu(path, number[1], report, prefix)
+            problem = f"is QEMU {number[1]} and has no SME2"
+    raise SetupError(f"{path} {problem}", cure or this_distribution().fix("QEMU"))
 
 
 class EmulatedTarget(HostTarget):

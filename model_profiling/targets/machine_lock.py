@@ -2,7 +2,7 @@
 
 On this machine a measurement is alone; exports and emulation may run beside each other. Every process of the
 kit locks one file for that, and writes into it what it does. Another machine or a phone has one run at a
-time, with a lock for each of its names. The kernel frees all of them however their holder ends. They are per
+time. The kernel frees all of them however their holder ends. They are per
 user and on this machine: a run that somebody starts from another machine is not noticed.
 """
 
@@ -15,7 +15,6 @@ import itertools
 import os
 import time
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 
@@ -127,35 +126,16 @@ def _name(handle: int) -> str:
 # Phones and machines behind ssh.
 
 
-@dataclass(frozen=True, slots=True)
-class MachineLock:
-    """Allows one run at a time on the machine that the user calls `title`: two would disturb each other's
-    times and power modes. A machine can be reached by several names, so each name has a lock."""
+def lock_of(title: str, name: str) -> LockFile:
+    """Return what allows one run at a time on the machine that the user calls `title`, and that calls itself
+    `name`: two would disturb each other's times and power modes."""
+    fix = "wait for it to end (two at once would disturb each other's times), or use another machine"
+    return LockFile(_folder() / f".{place_of(name)}.lock", title, fix, _ELSEWHERE)
 
-    title: str
-    names: tuple[str, ...]
 
-    @contextlib.contextmanager
-    def held(self) -> Iterator[None]:
-        """Hold the machine during the block, or raise an error that names the holder."""
-        with contextlib.ExitStack() as locks:
-            for lock in self._locks:
-                locks.enter_context(lock.held())
-            yield
-
-    def check_free(self) -> None:
-        for lock in self._locks:
-            lock.check_free()
-
-    def is_held(self) -> bool:
-        try:
-            self.check_free()
-        except InputError:
-            return True
-        return False
-
-    @property
-    def _locks(self) -> list[LockFile]:
-        fix = "wait for it to end (two at once would disturb each other's times), or use another machine"
-        names = sorted({place_of(name) for name in self.names if name})
-        return [LockFile(_folder() / f".{name}.lock", self.title, fix, _ELSEWHERE) for name in names]
+def is_held(lock: LockFile) -> bool:
+    try:
+        lock.check_free()
+    except InputError:
+        return True
+    return False

@@ -20,8 +20,9 @@ from model_profiling.core.errors import InputError, InUseError
 from model_profiling.core.files import LockFile
 from model_profiling.doctor.checks import in_use
 from model_profiling.targets.machine_lock import (
-    MachineLock,
     holder,
+    is_held,
+    lock_of,
     may_wait,
     measuring_alone,
     working_beside,
@@ -168,8 +169,8 @@ def test_a_lock_that_is_a_link_leaves_its_victim_whole(lock, make, tmp_path):
 def test_a_machine_whose_lock_cannot_be_written(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "file").touch()
     monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "file"))
-    lock = MachineLock("android:R5CT", ("R5CT",))
-    assert not lock.is_held()
+    lock = lock_of("android:R5CT", "R5CT")
+    assert not is_held(lock)
     with refused(InputError, fix="XDG_STATE_HOME"), lock.held():
         pass
 

@@ -275,7 +275,7 @@ class AndroidTarget(RemoteTarget):
     @property
     def _settings(self) -> PowerSettings:
         if self._power is None:
-            self._power = PowerSettings(self.shell, self.name, self._own_names(self.connect())[0])
+            self._power = PowerSettings(self.shell, self.name, self._own_name(self.connect()))
         return self._power
 
     def facts(self) -> MachineFacts:
@@ -289,8 +289,8 @@ class AndroidTarget(RemoteTarget):
             on_battery=status == "discharging" if status else None,
         )
 
-    def _own_names(self, machine: Machine) -> tuple[str, ...]:
-        return (device_id(machine) or self._link.serial,)
+    def _own_name(self, machine: Machine) -> str:
+        return device_id(machine) or self._link.serial
 
     @contextmanager
     def held_ready(self) -> Iterator[None]:

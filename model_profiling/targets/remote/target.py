@@ -11,6 +11,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from model_profiling.core.errors import SetupError
+from model_profiling.core.files import LockFile
 from model_profiling.runner.build import RunnerBuild, build_runner
 from model_profiling.runner.elf import AARCH64, read_elf
 from model_profiling.runner.features import AARCH64_LINUX, this_platform
@@ -20,7 +21,7 @@ from model_profiling.targets.emulated import build_cross_runner, library_folders
 from model_profiling.targets.execution import Route, Target
 from model_profiling.targets.facts import FILES, Machine
 from model_profiling.targets.job import Job, LockstepJob, LockstepOutcome, Outcome
-from model_profiling.targets.machine_lock import MachineLock
+from model_profiling.targets.machine_lock import lock_of
 from model_profiling.targets.remote import scripts
 from model_profiling.targets.remote.folder import LOADER, RemoteFolder, Removed, known_reason
 from model_profiling.targets.remote.shell import Link, Shell, last_line
@@ -172,14 +173,13 @@ class RemoteTarget(Target):
         raise NotImplementedError
 
     @property
-    def _lock(self) -> MachineLock:
-        return MachineLock(self.name, self._own_names(self.connect()))
+    def _lock(self) -> LockFile:
+        return lock_of(self.name, self._own_name(self.connect()))
 
-    def _own_names(self, machine: Machine) -> tuple[str, ...]:
-        """Return names that identify the machine however it is reached."""
+    def _own_name(self, machine: Machine) -> str:
+        """Return a name that identifies the machine however it is reached."""
         boot = machine.text("boot")
-        # The second name still holds if the machine restarts.
-        return (boot if re.fullmatch(r"[0-9a-f-]{36}", boot) else "", self.place)
+        return boot if re.fullmatch(r"[0-9a-f-]{36}", boot) else self.place
 
     @contextmanager
     def held_ready(self) -> Iterator[None]:
