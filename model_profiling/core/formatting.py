@@ -26,10 +26,6 @@ def span(first: str, last: str) -> str:
     return first if first == last else f"{first} to {last}"
 
 
-def span_of(values: Sequence[float], form: str) -> str:
-    return span(f"{min(values):{form}}", f"{max(values):{form}}")
-
-
 def as_code(what_next: str) -> str:
     """A command of the kit in backquotes; other words as they are."""
     return f"`{what_next}`" if what_next.split()[:1] == ["sme2prof"] else what_next

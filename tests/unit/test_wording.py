@@ -27,7 +27,6 @@ from model_profiling.core.formatting import (
     rounded_parts,
     size,
     span,
-    span_of,
     speedup,
     with_threads,
 )
@@ -69,7 +68,6 @@ def test_numbers_for_people() -> None:
     assert [plural(2, word) for word in ("launch", "series")] == ["2 launches", "2 series"]
     assert (with_threads("on", 2), with_threads("on", None)) == ("on, 2 threads", "on")
     assert (span("1.2x", "3.4x"), span("1.2x", "1.2x")) == ("1.2x to 3.4x", "1.2x")
-    assert (span_of([2.04, 3.0, 1.0], ".1f"), span_of([2.04, 2.01], ".1f")) == ("1.0 to 3.0", "2.0")
     assert rounded_parts([], 1.0, 2) == []
 
 
