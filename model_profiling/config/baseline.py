@@ -42,7 +42,7 @@ def on_cpu(config: ProfileConfig, features: Collection[str]) -> OnCpu:
     names: dict[str, str] = {}
     experiments, stands_for = [], []
     for group in groups:
-        name = _new_name(group[0], taken={*names.values(), *(each[0].name for each in groups)})
+        name = _new_name(group[0], taken={*names.values(), *(group[0].name for group in groups)})
         old = tuple(member.name for member in group)
         names |= dict.fromkeys(old, name)
         experiments.append(_measured(group, name))
@@ -64,9 +64,9 @@ def once_each(config: ProfileConfig) -> ProfileConfig:
 def asks_to_repeat(config: ProfileConfig) -> bool:
     """Whether the config explicitly asks for more than one run of an experiment."""
     return any(
-        (each.runs > 1 and "runs" in each.model_fields_set)
-        or (each.warmup > 0 and "warmup" in each.model_fields_set)
-        for each in config.experiments
+        (experiment.runs > 1 and "runs" in experiment.model_fields_set)
+        or (experiment.warmup > 0 and "warmup" in experiment.model_fields_set)
+        for experiment in config.experiments
     )
 
 

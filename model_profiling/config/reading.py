@@ -94,7 +94,9 @@ def pairs(config: ProfileConfig) -> tuple[Pair, ...]:
     """The pairs to compare: those asked for, or each SME2-off experiment with its SME2-on counterpart."""
     if not config.analysis.compare_pairs:
         timing = [experiment for experiment in config.experiments if experiment.mode == "timing"]
-        natural = natural_pairs((series, each.sme2) for each in timing for series in each.series)
+        natural = natural_pairs(
+            (series, experiment.sme2) for experiment in timing for series in experiment.series
+        )
         if len(timing) != 2:
             return natural
         label = "SME2 on vs off"  # of the only two

@@ -30,7 +30,10 @@ class Series:
 
     def among(self, known: Collection[Series]) -> str:
         """Return what tells it from the others in `known`: its experiment, its threads, both, or nothing."""
-        several = [len({each.experiment for each in known}) > 1, len({each.threads for each in known}) > 1]
+        several = [
+            len({series.experiment for series in known}) > 1,
+            len({series.threads for series in known}) > 1,
+        ]
         words = (self.experiment, plural(self.threads, "thread") if self.threads else "")
         return ", ".join(text for text, needed in zip(words, several, strict=True) if text and needed)
 

@@ -77,7 +77,7 @@ def _unpacked(archive: IO[bytes], into: Path, title: str) -> Path:
     with locked(into):
         if into.exists():
             shutil.rmtree(into)
-        found: dict[str, tarfile.TarInfo] = {}
+        members: dict[str, tarfile.TarInfo] = {}
         left = _MOST_BYTES
         try:
             with tarfile.open(fileobj=archive, mode="r:") as packed:
@@ -86,8 +86,8 @@ def _unpacked(archive: IO[bytes], into: Path, title: str) -> Path:
                     if member.size < 0 or left < 0 or number == _MOST_FILES:
                         raise ValueError("larger than any run")
                     if member.isreg():
-                        found[stays_inside(member.name, title)] = member
-                for name, member in found.items():
+                        members[stays_inside(member.name, title)] = member
+                for name, member in members.items():
                     source = packed.extractfile(member)
                     assert source is not None
                     with files.replacing(into / name) as part, part.open("wb") as stream:

@@ -122,7 +122,7 @@ def profile_language(
     plan = plan_targets(options.target)
     if options.budget_s is None and not options.quick and open_target(plan.main).timings_are_latency:
         # A prompt may take seconds: few inferences tell all about it.
-        few = {"runs": 3, "warmup": 1, **options.asked(("runs", "warmup"))}
+        few = {"runs": 3, "warmup": 1, **options.given(("runs", "warmup"))}
         options = options.model_copy(update={"budget_s": BUDGET_S, **few})
     program = open_program(model, options, progress)
     content = read_program(program)

@@ -86,11 +86,11 @@ class NewModelFolder:
     def next(self) -> tuple[tuple[str, str], ...]:
         """Commands in order, each with what it does."""
         place, model = self.folder.parent, shlex.quote(str(self.shown / "model.py"))
-        found = self.in_kit or place in registry.named_places()
+        listed = self.in_kit or place in registry.named_places()
         naming = (f"export {registry.VARIABLE}={shlex.quote(str(place))}", "finds it by name")
         test = shlex.quote(str(self.shown / f"test_{self.name}.py"))
         return (
-            *(() if found else (naming,)),
+            *(() if listed else (naming,)),
             (f"$EDITOR {model}", "make it your model"),
             (f"python -m pytest {test}", "runs its own test"),
             (sme2prof("profile", self.name, "--dtype", "all"), "exports it, compares with PyTorch, runs it"),
@@ -123,13 +123,13 @@ def _check_name(name: str, place: Path) -> None:
     if not name.isidentifier() or keyword.iskeyword(name) or name.startswith("_") or not name.isascii():
         fix = "use letters, digits and underscores, such as my_model"
         raise InputError(f"'{name}' is not a valid model name", fix)
-    users = {known: entry.reference for known, entry in registry.discover().items()}
+    users = {taken: entry.reference for taken, entry in registry.discover().items()}
     users |= dict.fromkeys(upstream_table(), "a model of ExecuTorch")
     users |= {skipped.name: skipped.folder for skipped in registry.skipped_folders()}
     if (registry.KIT / f"{name}.py").exists():
         users[name] = f"the kit's {name}.py"
-    found = importlib.util.find_spec(name)
-    if found is not None and Path(found.origin or "").parent.parent != place:
+    package = importlib.util.find_spec(name)
+    if package is not None and Path(package.origin or "").parent.parent != place:
         users[name] = "a Python package"
     if name in users:
         raise InputError(f"the name '{name}' is already used by {users[name]}", "choose another name")

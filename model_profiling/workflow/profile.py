@@ -179,7 +179,7 @@ class ProfileOptions(Schedule):
             short = f"quick makes {EXACT_ROUNDS} launches, too few to reach a precision"
             raise InputError(short, "leave --quick or --precision out")
 
-    def asked(self, names: Collection[str]) -> dict[str, Any]:
+    def given(self, names: Collection[str]) -> dict[str, Any]:
         """The settings among `names` that were given, or that `quick` sets."""
         usual = QUICK if self.quick else {}
         given = {name: getattr(self, name) for name in self.model_fields_set}
@@ -360,7 +360,8 @@ def profile_programs(
     target, prover = open_target(plan.main), open_target(plan.evidence)
     chosen = [(program, case) for program in programs for case in cases]
     homes = [
-        names.run_home(each, options.outdir, case.method, case.inputs.file_words) for each, case in chosen
+        names.run_home(program, options.outdir, case.method, case.inputs.file_words)
+        for program, case in chosen
     ]
     for place in (target, prover):
         for home in homes:
@@ -418,7 +419,7 @@ def make_config(
     target: Target, program: Path, root: Path, options: ProfileOptions, case: Case | None = None
 ) -> ProfileConfig:
     """Return the config for one target: SME2 on and off, on alone, or a ladder."""
-    case, repeats = case or Case(), options.asked(("runs", "warmup"))
+    case, repeats = case or Case(), options.given(("runs", "warmup"))
     kinds = ("on",) if options.quick and not target.timings_are_latency else ("on", "off")
     rungs = [RungAsked(name, (), options.threads) for name in ((LADDER,) if options.ladder else kinds)]
     return make_rung_config(
@@ -426,7 +427,7 @@ def make_config(
         program,
         root,
         rungs,
-        Schedule(**options.asked(Schedule.model_fields)),
+        Schedule(**options.given(Schedule.model_fields)),
         runs=repeats.get("runs", options.runs),
         warmup=repeats.get("warmup", options.warmup),
         method=case.method,
@@ -520,7 +521,7 @@ def compare_programs(
             output_root=root.resolve(),
             target=place.choice,
             experiments=(Experiment(name=_EXPERIMENT, sme2="on", threads=threads),),
-            schedule=Schedule(**chosen.asked(Schedule.model_fields)),
+            schedule=Schedule(**chosen.given(Schedule.model_fields)),
             method=case.method,
             inputs=case.inputs,
         )
