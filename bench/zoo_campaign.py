@@ -1,12 +1,11 @@
 """What does the kit say of models nobody here wrote? One row for each, whatever becomes of it.
 
-    python bench/zoo_campaign.py [FILE.py:FACTORY ...] [--dtypes fp32,fp16,int8] [--emulate] [--follow]
+    python bench/zoo_campaign.py [FILE.py:FACTORY ...] [--dtypes fp32,fp16,int8] [--emulate]
 
 Each model (by default those of tests/zoo) is exported, run on this machine and, with --emulate, under QEMU
 with SME2. A row says what came of it: operators, delegate calls, operators outside, how much of the
 delegates' time has a node of the program, how much of all time has no operator or no category, the first
-advice with its bound, what tracing costs, and what failed. With --follow, each advice that the kit can follow
-itself (`sme2prof try`) is followed and measured: it fails if it brings more than its bound. A failure ends
+advice with its bound, what tracing costs, and what failed. A failure ends
 its model, not the campaign: each is worked on in a process beside this one. `campaign.json` and `campaign.md`
 in the folder (--out) hold the table; exits with 1 if anything failed.
 """
@@ -33,12 +32,10 @@ from model_profiling.program.category import Category
 from model_profiling.targets import TargetChoice
 from model_profiling.workflow.measure import RunOptions, RunOutcome
 from model_profiling.workflow.profile import ProfileOptions, profile_one
-from model_profiling.workflow.try_change import find_advice, try_change
 
 ZOO = Path(__file__).resolve().parents[1] / "tests" / "zoo"
 NOT_MODELS = ("test_", "expected")
 MISSING = "-"
-_BUDGET_S = 20.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,8 +60,6 @@ class Row:
     """What the tracer adds to the latency."""
     sme2: str = ""
     """What emulation proved."""
-    followed: str = ""
-    """What advice brought that the kit could follow, and its bound."""
     failed: str = ""
     seconds: float = 0.0
 
@@ -74,7 +69,6 @@ class Asked:
     model: str
     dtype: str
     emulate: bool
-    follow: bool
     runs: int
     rounds: int
     folder: Path
@@ -90,8 +84,6 @@ def worked(asked: Asked) -> Row:
         host = ProfileOptions(target=TargetChoice("host"), runs=asked.runs, rounds=asked.rounds, outdir=home)
         outcome = profile_one(str(made.pte), host, RunOptions(force=True)).main
         row = with_run(row, outcome)
-        for finding in outcome.analysis.findings if asked.follow and outcome.analysis else ():
-            row = with_advice(row, outcome.run_dir, finding, home / "followed")
         if asked.emulate:
             there = ProfileOptions(target=TargetChoice("emulated"), outdir=home)
             row = replace(row, sme2=proof(profile_one(str(made.pte), there, RunOptions(force=True)).main))
@@ -125,20 +117,6 @@ def with_run(row: Row, outcome: RunOutcome) -> Row:
         findings=tuple(finding.id for finding in analysis.findings),
         traced_pct=traced(series, outcome),
     )
-
-
-def with_advice(row: Row, run_dir: Path, finding: Finding, home: Path) -> Row:
-    """`row` with what following the advice brought; failed if that is clearly more than its bound."""
-    bound, advice = finding.max_gain_pct, find_advice(run_dir, finding.id)
-    if bound is None or advice.why_not:
-        return row
-    tried = try_change(advice, budget_s=_BUDGET_S, outdir=home, run=RunOptions(force=True))
-    found = tried.measured.comparison.series[0].end_to_end if tried.measured else None
-    if found is None or found.ratio is None or found.low is None or found.high is None:
-        return replace(row, followed=f"{finding.id}: {found.verdict.value if found else 'not measured'}")
-    gain, least, most = (100 * (1 - 1 / ratio) for ratio in (found.ratio, found.low, found.high))
-    told = f"{finding.id}: {gain:.1f}% less time ({least:.1f} to {most:.1f}), at most {bound:.1f}%"
-    return replace(row, followed=told, failed="more than its bound" if least > bound else row.failed)
 
 
 def first(findings: Sequence[Finding]) -> str:
@@ -191,7 +169,7 @@ def rows(asked: Sequence[Asked], limit: float) -> Iterator[Row]:
 
 HEADER = (
     "model", "dtype", "exported", "operators", "delegates", "outside", "mapped %", "unattributed %",
-    "Other %", "first advice", "tracing adds %", "on SME2", "followed", "failed",
+    "Other %", "first advice", "tracing adds %", "on SME2", "failed",
 )  # fmt: skip
 
 
@@ -206,7 +184,6 @@ def cells(row: Row) -> tuple[str, ...]:
         row.top or MISSING,
         MISSING if row.traced_pct is None else f"{row.traced_pct:+}",
         row.sme2 or MISSING,
-        row.followed or MISSING,
         failed if len(failed) <= 80 else f"{failed[:77]}...",
     )
 
@@ -241,9 +218,6 @@ def main() -> int:
     )
     parser.add_argument("--dtypes", default="fp32", help="number formats, separated by commas")
     parser.add_argument("--emulate", action="store_true", help="also under QEMU with SME2; small models only")
-    parser.add_argument(
-        "--follow", action="store_true", help="also follow the advice that the kit can follow"
-    )
     parser.add_argument("--runs", type=int, default=20, help="inferences of each process")
     parser.add_argument("--rounds", type=int, default=6, help="processes for each model")
     parser.add_argument("--limit", type=float, default=1800, help="seconds for each model and dtype")
@@ -253,9 +227,7 @@ def main() -> int:
     models = [each for given in options.models for each in each_of(given)] or zoo()
     dtypes = options.dtypes.split(",")
     asked = [
-        Asked(
-            model, dtype, options.emulate, options.follow, options.runs, options.rounds, options.out.resolve()
-        )
+        Asked(model, dtype, options.emulate, options.runs, options.rounds, options.out.resolve())
         for model in models
         for dtype in dtypes
     ]
@@ -263,8 +235,7 @@ def main() -> int:
     for row in rows(asked, options.limit):
         done.append(row)
         print(
-            f"{len(done)}/{len(asked)} {row.model} {row.dtype}: {row.followed or row.top} {row.failed}"
-            f" ({row.seconds} s)",
+            f"{len(done)}/{len(asked)} {row.model} {row.dtype}: {row.top} {row.failed} ({row.seconds} s)",
             flush=True,
         )
         # Written after each: a campaign that is stopped keeps what it has.

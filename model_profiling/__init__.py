@@ -54,8 +54,9 @@ if TYPE_CHECKING:
     from model_profiling.workflow.dtypes import DtypesOutcome
     from model_profiling.workflow.language import LanguageOutcome
     from model_profiling.workflow.measure import RunOutcome
+    from model_profiling.workflow.optimize import OptimizeOutcome
     from model_profiling.workflow.profile import ProfileOutcome
-    from model_profiling.workflow.python_api import profile, profile_llm
+    from model_profiling.workflow.python_api import optimize, profile, profile_llm
 
 __all__ = [
     "AnalysedRun",
@@ -68,6 +69,7 @@ __all__ = [
     "Labels",
     "LanguageOutcome",
     "Limits",
+    "OptimizeOutcome",
     "ProfileOutcome",
     "ProfilingError",
     "Records",
@@ -79,6 +81,7 @@ __all__ = [
     "compare",
     "export",
     "export_model",
+    "optimize",
     "profile",
     "profile_llm",
     "read_etdump",
@@ -97,6 +100,7 @@ _PLACES = {
     "Labels": "store.labels",
     "LanguageOutcome": "workflow.language",
     "Limits": "store.database",
+    "OptimizeOutcome": "workflow.optimize",
     "ProfileOutcome": "workflow.profile",
     "ProfilingError": "core.errors",
     "Records": "report.tables",
@@ -107,6 +111,7 @@ _PLACES = {
     "analyse": "workflow.analyse",
     "compare": "workflow.compare",
     "export_model": "export",
+    "optimize": "workflow.python_api",
     "profile": "workflow.python_api",
     "profile_llm": "workflow.python_api",
     "read_etdump": "etdump",

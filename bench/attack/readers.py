@@ -25,7 +25,7 @@ from model_profiling.etdump import read_boundaries, read_etdump
 from model_profiling.program import read_etrecord, read_program
 from model_profiling.program.delegates import delegate_named
 from model_profiling.program.flow import flow_of, input_independent
-from model_profiling.program.graph_file import Undelegated, read_export_facts, read_graph_file
+from model_profiling.program.graph_file import Undelegated, read_graph_file, read_undelegated
 from model_profiling.report.data import report_data
 from model_profiling.report.html import render_html
 from model_profiling.report.run_report import run_document
@@ -251,7 +251,7 @@ READERS: tuple[Reader, ...] = (
         "json",
         40,
         _summaries,
-        at("m.pte.json", lambda path: read_export_facts(path.with_suffix(""), PROGRAM_SHA256)),
+        at("m.pte.json", lambda path: read_undelegated(path.with_suffix(""), PROGRAM_SHA256)),
     ),
     Reader("features", "json", 30, found("runner/result.json"), _features),
     Reader(

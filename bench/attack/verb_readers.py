@@ -16,7 +16,7 @@ from model_profiling.analysis.input_files import read_latencies
 from model_profiling.config import names
 from model_profiling.config.reading import RECORD, build_record
 from model_profiling.config.sweep import SweepConfig, load_sweep
-from model_profiling.core.records import read_record, record_json, write_record
+from model_profiling.core.records import read_record, write_record
 from model_profiling.doctor.checks import phone_settings
 from model_profiling.export.records import (
     Accuracy,
@@ -27,7 +27,7 @@ from model_profiling.export.records import (
     read_export,
 )
 from model_profiling.models.transformers_folder import choose_folder
-from model_profiling.program.graph_file import ModelSource, Rewrite, Undelegated, read_graph_file
+from model_profiling.program.graph_file import Undelegated
 from model_profiling.report.data import report_data
 from model_profiling.report.dtypes import read_on_sme2
 from model_profiling.report.language import Language, LanguageCase, LayerTime, PhaseLatency, ReadPerToken
@@ -49,7 +49,6 @@ from model_profiling.sweep.report import read_rows, sweep_document
 from model_profiling.targets.facts import FILES, Machine
 from model_profiling.targets.power_mode import parse_settings
 from model_profiling.targets.remote.android import COMMANDS, device_id, read_device, temperature
-from model_profiling.workflow import try_change
 from model_profiling.workflow.analyse import analyse
 from model_profiling.workflow.compare_language import _language_cases
 from model_profiling.workflow.report import parse_tools, write_for_tools
@@ -166,39 +165,6 @@ def _language(path: Path) -> None:
     _language_cases(path.parent)
 
 
-_OUTSIDE = Undelegated(
-    *("aten.mean.dim", "mean", "", "no rule", "no rule"),
-    call="mean",
-    source="net.py:2",
-    replacement="x.flatten(1)",
-)
-
-
-@lru_cache
-def _advised() -> Path:
-    """The recorded run, as if its model were a file here whose first call outside can be rewritten."""
-    folder, model = _home() / "advised", _home() / "net.py"
-    model.write_text("def forward(x):\n    return x.mean((2, 3))\n\n\ndef net(): ...\n")
-    shutil.copytree(RUN, folder)
-    graph = read_graph_file(folder / names.GRAPH)
-    (method,) = graph.program.methods
-    call = Rewrite(str(model), 2, 11, 2, 25, "x.mean((2, 3))", "x.flatten(1)")
-    outside = [
-        replace(_OUTSIDE, rewrite=call, instruction=number) for number in range(len(method.instructions))
-    ]
-    changed = replace(graph, undelegated=tuple(outside), origin=ModelSource(f"{model}:net"))
-    (folder / names.GRAPH).write_text(json.dumps(record_json(changed)))
-    return folder
-
-
-def _tried(data: bytes, folder: Path) -> object:
-    advice = try_change.find_advice(replaced(data, _advised(), folder), "outside")
-    if advice.source is not None and advice.source.file is not None:
-        root = try_change._root_of(advice.source, advice.source.file, advice)
-        return try_change._unchanged(advice.rewrites, root)
-    return None
-
-
 def _for_tools(data: bytes, folder: Path) -> None:
     run = Run.open(replaced(data, RUN, folder))
     tools = parse_tools("perfetto,speedscope,model-explorer")
@@ -207,6 +173,14 @@ def _for_tools(data: bytes, folder: Path) -> None:
 
 def _shared(data: bytes, folder: Path) -> None:
     share_report([replaced(data, RUN, folder)], folder / "shared.zip", archive=True)
+
+
+_OUTSIDE = Undelegated(
+    *("aten.mean.dim", "mean", "", "no rule", "no rule"),
+    call="mean",
+    source="net.py:2",
+    replacement="x.flatten(1)",
+)
 
 
 def _exports() -> list[bytes]:
@@ -266,7 +240,6 @@ OF_VERBS: tuple[Reader, ...] = (
     Reader("sweep", "json", 100, lambda: _json(_SWEEP), at("s.json", _sweep_file)),
     Reader("sweep folder", "named", 20, _sweep_files, _sweep_folder),
     Reader("llm", "json", 100, _languages, at(names.LANGUAGE, _language)),
-    Reader("try", "named", 10, lambda: named(_advised(), ".json", ".etdump"), _tried),
     Reader("for tools", "named", 10, lambda: named(RUN, ".json", ".csv", ".etdump"), _for_tools),
     Reader("share", "named", 10, lambda: named(RUN, ".json", ".jsonl", ".csv", ".log"), _shared),
     Reader("latency file", "json", 50, found("runs/*/*/*_robust_stats.json"), at("m.json", read_latencies)),

@@ -146,16 +146,6 @@ def _one_program(made: Path, folder: Path) -> None:
         shutil.copy(path, folder / f"lm.pte{path.name.partition('.pte')[2]}")
 
 
-def _profiled(made: Path) -> None:
-    (made / "net.py").write_text(NET)
-    _kit(made, *_words("profile net.py:net --target host --quick --budget 1 --outdir tried"))
-
-
-def _tried(made: Path, folder: Path) -> None:
-    (run,) = (path.parent for path in (made / "tried").rglob("manifest.json"))
-    shutil.copytree(run, folder / "run")
-
-
 def _left_over(made: Path, folder: Path) -> None:
     """What a run that was killed left set on a phone."""
     del made
@@ -191,6 +181,5 @@ VERBS: tuple[Verb, ...] = (
     Verb("sweep", _words("sweep s.json --store store.db"), _sweep, _RESUME, holds=_swept, weight=8),
     Verb("worker", _LAB_SWEEP, _sweep, _RESUME, holds=_cells, beside=_lab, weight=8),
     Verb("llm", _LLM, _one_program, _RESUME, once=_language, rounds=False),
-    Verb("try", _words(f"try run outside {_HERE}"), _tried, _RESUME, once=_profiled, rounds=False, weight=2),
 )  # fmt: skip
 BY_NAME = {verb.name: verb for verb in VERBS}

@@ -22,7 +22,7 @@ GROUPS = {
         "export": "Export a PyTorch model to a .pte program and check its outputs.",
         "run": "Measure what a config file lists; `profile` needs no config.",
         "compare": "Say what changed between two runs or programs; can gate CI.",
-        "try": "Apply a finding's advice to a copy of your model, and measure it.",
+        "optimize": "Make a model faster: rewrite its graph, keep what helps.",
     },
     "Read and share": {
         "view": "Open a run, a folder of runs or a store in the browser.",
@@ -56,7 +56,6 @@ _FILES = {
     "onboard": "models",
     "run": "profile",
     "skills": "assistants",
-    "try": "try_finding",
     "validate": "checks",
     "view": "report",
     "worker": "sweep",

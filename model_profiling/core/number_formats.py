@@ -17,7 +17,7 @@ FORMATS: tuple[Named, ...] = get_args(Named)
 USUAL = FORMATS[:3]
 """The formats that a new model is checked in and a new sweep begins with."""
 FORMATS_HELP = f"{', '.join(FORMATS)}, int4:GROUP, or FILE.py:quantizer"
-IN_NAMES = r"(?:fp32|fp16|int8-dynamic|int8|q8|int4(?:-\d+)?|own-\w+)(?:-kept)?"
+IN_NAMES = r"(?:fp32|fp16|int8-dynamic|int8|q8|int4(?:-\d+)?|own-\w+)(?:-kept)?(?:-optimized)?"
 """Matches the word of a format in the name of a program; q8 is that of older tools."""
 GROUP_STEP = 32
 """XNNPACK's groups of 4-bit weights are multiples of this."""
@@ -41,10 +41,11 @@ class NumberFormat:
         """Whether the ranges of activations are observed when exporting."""
         return self.kind in ("int8", "own")
 
-    def word(self, *, kept: bool = False) -> str:
-        """The word in file names; programs with layers `kept` in float32 have another, if that differs."""
+    def word(self, *, kept: bool = False, optimized: bool = False) -> str:
+        """The word in file names; programs with layers `kept` in float32, or with rewrites, have another."""
         word = f"own-{self.text.rpartition(':')[2]}" if self.kind == "own" else self.text.replace(":", "-")
-        return f"{word}-kept" if kept and self.kind != "fp32" else word
+        word = f"{word}-kept" if kept and self.kind != "fp32" else word
+        return f"{word}-optimized" if optimized else word
 
 
 def parse_format(text: str) -> NumberFormat:
@@ -78,7 +79,7 @@ def format_of_name(stem: str) -> str:
     match = re.search(rf"_({IN_NAMES})$", stem)
     if match is None:
         return ""
-    word = match[1].removesuffix("-kept")
+    word = match[1].removesuffix("-optimized").removesuffix("-kept")
     return "int8" if word == "q8" else re.sub(r"^int4-", "int4:", word)
 
 

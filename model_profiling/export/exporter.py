@@ -10,7 +10,7 @@ import random
 import re
 import tempfile
 import time
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -127,6 +127,7 @@ def export_model(
     name: str | None = None,
     calibration: str | Iterable[ExampleInputs] | None = None,
     keep: Sequence[str] = (),
+    rewrites: Collection[str] = (),
     seed: int = 0,
     progress: Progress | None = None,
     verbose: bool = False,
@@ -145,7 +146,8 @@ def export_model(
     `dtype` is fp32, fp16, int8, int8-dynamic, int4, int4:GROUP or `file.py:quantizer`, `backend` xnnpack or
     portable. `calibration` gives real inputs, for the ranges of int8 and to compare with PyTorch:
     `file.py:function`, `file.npz`, or an iterable of tuples of tensors. `keep` names modules that stay in
-    float32, by path (`head.0`) or class (`LayerNorm`).
+    float32, by path (`head.0`) or class (`LayerNorm`). `rewrites` names rewrites of the catalogue that are
+    applied to the graph first (`optimize` finds those that help); the files are then called `...-optimized`.
     A model that cannot be lowered is an `ExportError` with the operator and line that prevent it.
     """
     began = time.monotonic()
@@ -153,14 +155,11 @@ def export_model(
     if not isinstance(dtype, str):
         raise WrongTypeError(f"dtype is of type {type(dtype).__name__}", f"choose from {FORMATS_HELP}")
     wanted = parse_format(dtype)
-    _check_options(wanted, backend, name, calibration)
+    _check_options(wanted, backend, name, calibration, seed)
     given = given_model(model, inputs, name)
     if isinstance(given, str) and (chosen := choose(given)):
         discover()[chosen.model].check_dtype(dtype)
     made_with = versions()
-    if isinstance(seed, bool) or not isinstance(seed, int) or not 0 <= seed <= _LARGEST_SEED:
-        wrong = InputError if type(seed) is int else WrongTypeError
-        raise wrong(f"the seed {seed} is out of range", f"give a whole number from 0 to {_LARGEST_SEED}")
     folder = None if outdir is None else as_path(outdir)
     if folder is not None:
         _check_writable(folder)
@@ -180,9 +179,11 @@ def export_model(
         )
         progress.stage(f"tracing {named.name} as {dtype}")
         with quietly(not verbose):
-            traced = trace_methods(named.name, methods, wanted, batches, keep)
+            traced = trace_methods(named.name, methods, wanted, batches, keep, rewrites=rewrites)
         first = next(iter(traced.values()))
-        pte = folder / f"{named.name}_{backend}_{wanted.word(kept=bool(keep))}.pte"
+        applied = tuple(place for method in traced.values() for place in method.rewrites)
+        word = wanted.word(kept=bool(keep), optimized=bool(applied))
+        pte = folder / f"{named.name}_{backend}_{word}.pte"
         progress.stage(f"lowering {pte.stem}")
         with quietly(not verbose):
             lowered = lower(
@@ -239,6 +240,7 @@ def export_model(
                 versions=made_with,
                 calibration=_calibration(wanted, calibration, batches),
                 keep=tuple(keep),
+                rewrites=applied,
                 warnings=tuple(accuracy_warnings(wanted, accuracy, calibrated=batches is not None)),
             )
             if graph is not None:
@@ -299,7 +301,9 @@ def versions() -> dict[str, str]:
     return found
 
 
-def _check_options(wanted: NumberFormat, backend: str, name: str | None, calibration: object) -> None:
+def _check_options(
+    wanted: NumberFormat, backend: str, name: str | None, calibration: object, seed: int
+) -> None:
     if backend not in BACKENDS:
         wrong = InputError if isinstance(backend, str) else WrongTypeError
         raise wrong(f"there is no backend '{backend}'", f"choose from {', '.join(BACKENDS)}")
@@ -315,6 +319,9 @@ def _check_options(wanted: NumberFormat, backend: str, name: str | None, calibra
             f"calibration is of type {type(calibration).__name__}",
             "give file.py:function, file.npz, or an iterable of tuples of tensors",
         )
+    if isinstance(seed, bool) or not isinstance(seed, int) or not 0 <= seed <= _LARGEST_SEED:
+        wrong = InputError if type(seed) is int else WrongTypeError
+        raise wrong(f"the seed {seed} is out of range", f"give a whole number from 0 to {_LARGEST_SEED}")
 
 
 def _check_writable(outdir: Path) -> None:

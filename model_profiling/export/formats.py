@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
@@ -13,7 +13,6 @@ from model_profiling.export.tracing import (
     Eager,
     Traced,
     cast_to,
-    export_graph,
     map_tensors,
     module_of,
     operator_name,
@@ -50,23 +49,30 @@ def trace_methods(
     wanted: NumberFormat,
     calibration: Iterable[ExampleInputs] | None,
     keep: Sequence[str] = (),
+    *,
+    rewrites: Collection[str] = (),
 ) -> dict[str, Traced]:
-    """Export each method in the number format `wanted`. They share one module, or, if a format is made from
-    the graph of each, at least its buffers. Calibration inputs are those of the first method."""
+    """Export each method in the number format `wanted`, with these `rewrites`. They share one module, or, if
+    a format is made from the graph of each, at least its buffers. Calibration inputs are those of the first
+    method."""
     import torch
+
+    from model_profiling.export.rewritten import export_rewritten
 
     traced: dict[str, Traced] = {}
     for method, given in methods.items():
         first = next(iter(traced.values())).eager.module if traced else None
         if first is None or wanted.kind not in ("fp32", "fp16", "int4"):
-            eager = _in_format(name, given, wanted, calibration if first is None else None, keep)
+            inputs = calibration if first is None else None
+            eager = _in_format(name, given, wanted, inputs, keep, rewrites=rewrites)
         else:
             kind = torch.float16 if wanted.kind == "fp16" else torch.float32
             args, kwargs = map_tensors(to_dtype(kind), (given.args, dict(given.kwargs)))
             eager = replace(given, module=first, args=args, kwargs=kwargs)
         if first is not None and eager.module is not first:
             _share_buffers(eager.module, first)
-        traced[method] = Traced(export_graph(name, eager), eager)
+        from_graph = wanted.quantized and wanted.kind != "int4"
+        traced[method] = export_rewritten(name, eager, () if from_graph else rewrites)
     return traced
 
 
@@ -84,6 +90,8 @@ def _in_format(
     wanted: NumberFormat,
     calibration: Iterable[ExampleInputs] | None,
     keep: Sequence[str],
+    *,
+    rewrites: Collection[str] = (),
 ) -> Eager:
     import torch
 
@@ -97,7 +105,7 @@ def _in_format(
     elif wanted.kind == "int4":
         eager = _with_4_bit_weights(name, eager, wanted, keep)
     elif wanted.quantized:
-        eager = _quantized(name, eager, wanted, calibration, keep)
+        eager = _quantized(name, eager, wanted, calibration, keep, rewrites=rewrites)
     return eager
 
 
@@ -214,13 +222,18 @@ def _quantized(
     wanted: NumberFormat,
     calibration: Iterable[ExampleInputs] | None,
     keep: Sequence[str],
+    *,
+    rewrites: Collection[str],
 ) -> Eager:
     """8-bit integers by a quantizer; ranges come from the calibration inputs unless they are dynamic."""
     from executorch.backends.transforms.duplicate_dynamic_quant_chain import DuplicateDynamicQuantChainPass
     from torchao.quantization.pt2e.quantize_pt2e import convert_pt2e, prepare_pt2e
 
+    from model_profiling.export.rewritten import export_rewritten
+
     quantizer = _quantizer(wanted, keep)
-    program = export_graph(name, eager)
+    traced = export_rewritten(name, eager, rewrites)
+    program = traced.program
     exported = program.module()
     with blaming(
         f"'{name}' cannot be quantized",
@@ -240,7 +253,7 @@ def _quantized(
         "quantize" in operator_name(node) for node in converted.graph.nodes if node.op == "call_function"
     ):
         raise FormatNotForModel(f"'{name}' has no operator that {wanted.text} quantizes", "choose fp16")
-    return Eager(converted, eager.args, eager.kwargs, eager.dynamic_shapes)
+    return Eager(converted, eager.args, eager.kwargs, eager.dynamic_shapes, traced.rewrites)
 
 
 def _keeps_state(program: ExportedProgram) -> bool:

@@ -51,7 +51,7 @@ def lower(
     model's source. The methods share weights, and the buffers that the model writes into."""
     from executorch.exir import to_edge_transform_and_lower
 
-    refusals = {method: Refusals(_partitioner(backend), program) for method, program in traced.items()}
+    refusals = {method: Refusals(_partitioner(backend)) for method in traced}
     chosen = {method: [found.partitioner] for method, found in refusals.items() if found.partitioner}
     with (
         listening(list(refusals.values())),

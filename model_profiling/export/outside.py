@@ -13,9 +13,6 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
-from model_profiling.export import templates
-from model_profiling.export.rewriting import Place, Rewriter, without_brackets
-from model_profiling.export.templates import Template, TracedCall
 from model_profiling.export.tracing import (
     call_of,
     dtypes_of,
@@ -24,7 +21,6 @@ from model_profiling.export.tracing import (
     operator_name,
     source_of,
 )
-from model_profiling.program.etrecord import source_line
 from model_profiling.program.flow import flow_of, input_independent
 from model_profiling.program.graph_file import COMPUTED_ONCE, VARYING, Undelegated, WhyOutside
 from model_profiling.program.records import Instruction, Method
@@ -34,7 +30,6 @@ if TYPE_CHECKING:
     from executorch.exir.backend.canonical_partitioners.config_partitioner import (
         ConfigerationBasedPartitioner,
     )
-    from torch.export import ExportedProgram
 
 
 # What to write instead of an operator that stays outside XNNPACK: only rows that were seen to help.
@@ -46,7 +41,7 @@ class Replacement:
     """What to write, and when: each condition is a regular expression that must match the whole text."""
 
     instead: str
-    """In words; if there is `write`, only for calls with unknown sizes."""
+    """In words."""
     call: str = ".*"
     operator: str = ".*"
     reason: str = ".*"
@@ -57,8 +52,8 @@ class Replacement:
     """A call that produced one of the operator's inputs."""
     constant: bool = False
     """Applies only if no input of the model reaches the operator."""
-    write: Template | None = None
-    """The same as code for the call's own arguments; None of it if the row is not for them."""
+    rewrite: str = ""
+    """The rewrite of the catalogue that does the same to the exported graph, where it fits."""
 
     def fits(self, outside: Undelegated, made_by: frozenset[str]) -> bool:
         said = (
@@ -91,18 +86,25 @@ _WITHOUT_MASK = (
 _UNNORM = "remove the weight norm before export: torch.nn.utils.remove_weight_norm(module)"
 
 REPLACEMENTS: tuple[Replacement, ...] = (
-    Replacement(_UNPARAMETRISE, module_class=r"torch\.nn\.utils\.parametrizations\..*"),
+    Replacement(_UNPARAMETRISE, module_class=r"torch\.nn\.utils\.parametrizations\..*", rewrite="constants"),
     Replacement(
         _UNPARAMETRISE,
         reason="Expected weight to be a static param",
         module_class=r"torch\.nn\.utils\.parametrize\.Parametrized.*",
+        rewrite="constants",
     ),
-    Replacement(_UNNORM, call="weight_norm"),
-    Replacement(_UNNORM, reason="Expected weight to be a static param", made_by="weight_norm"),
+    Replacement(_UNNORM, call="weight_norm", rewrite="constants"),
+    Replacement(
+        _UNNORM,
+        reason="Expected weight to be a static param",
+        made_by="weight_norm",
+        rewrite="constants",
+    ),
     Replacement(
         "the steps of attention: torch.bmm, softmax over the last dimension, torch.bmm (transformers: "
         'attn_implementation="eager", which leaves less outside)',
         call="scaled_dot_product_attention",
+        rewrite="attention",
     ),
     Replacement(
         "the steps of the layer, one after another: gates with nn.Linear, split by slices (gates[:, :n]), "
@@ -114,7 +116,7 @@ REPLACEMENTS: tuple[Replacement, ...] = (
         call="matmul",
         operator=r"aten\.expand_copy\.default",
         dtype=_FLOAT,
-        write=templates.batched,
+        rewrite="batched matmul",
     ),
     Replacement(
         "a dimension of 1, times a buffer of ones, instead of the repetition: (x.reshape(n, c, 1, l) * "
@@ -125,26 +127,26 @@ REPLACEMENTS: tuple[Replacement, ...] = (
     Replacement(
         "F.relu6(x + 3.0) * (1 / 6), in fp16 with both numbers as buffers",
         call="hardsigmoid",
-        write=templates.hard_sigmoid,
+        rewrite="hard sigmoid",
     ),
-    Replacement("x * torch.sigmoid(x)", call="silu", operator=_COPY, write=templates.silu),
-    Replacement("x[:, :n] * torch.sigmoid(x[:, n:])", call="glu", operator=_COPY, write=templates.gated),
+    Replacement("x * torch.sigmoid(x)", call="silu", operator=_COPY, rewrite="half-precision activations"),
+    Replacement("x[:, :n] * torch.sigmoid(x[:, n:])", call="glu", operator=_COPY, rewrite="glu"),
     Replacement(
-        "torch.relu(x) - torch.relu(1.0 - torch.exp(x)), where alpha is 1", call="elu", write=templates.elu
+        "torch.relu(x) - torch.relu(1.0 - torch.exp(x)), where alpha is 1", call="elu", rewrite="elu"
     ),
     Replacement(
         "the mean over an image's last two dimensions with keepdim=True, times their size",
         call="sum",
         operator=r"aten\.sum\.dim_IntList",
         dtype=_FLOAT,
-        write=templates.summed,
+        rewrite="image sum",
     ),
     Replacement(
         "F.max_pool2d over the whole image, then flatten(1)",
         call="amax",
         operator=r"aten\.amax\.default",
         dtype=_FLOAT,
-        write=templates.maximum,
+        rewrite="image maximum",
     ),
     Replacement(
         "a float as the constant (3.0, not 3)",
@@ -158,17 +160,22 @@ REPLACEMENTS: tuple[Replacement, ...] = (
         operator=_COPY,
         reason="dtype conversion from float32 to float16 is not supported",
     ),
+    Replacement("torch.cat of two slices: torch.cat((x[:, n:], x[:, :n]), 1)", call="roll", rewrite="roll"),
     Replacement(
-        "torch.cat of two slices: torch.cat((x[:, n:], x[:, :n]), 1)", call="roll", write=templates.rolled
+        COMPUTED_ONCE,
+        call="masked_fill|where",
+        operator=r"aten\.where\.self",
+        constant=True,
+        rewrite="constants",
     ),
-    Replacement(COMPUTED_ONCE, call="masked_fill|where", operator=r"aten\.where\.self", constant=True),
     Replacement(
         _WITHOUT_MASK,
         call="masked_fill|where",
         operator=r"aten\.(where\.self|scalar_tensor\.default)",
         dtype=_FLOAT,
+        rewrite="masks",
     ),
-    Replacement(COMPUTED_ONCE, constant=True),
+    Replacement(COMPUTED_ONCE, constant=True, rewrite="constants"),
     Replacement(
         "x * torch.sigmoid(1.702 * x) with 1.702 as a buffer, an approximation of GELU that the delegate "
         "takes; or export fp32",
@@ -179,13 +186,13 @@ REPLACEMENTS: tuple[Replacement, ...] = (
         "mean over the last two dimensions with keepdim=True, then flatten(1)",
         operator=r"aten\.mean\.dim",
         reason=r"mean\.dim only supports keepdim=True",
-        write=templates.averaged,
+        rewrite="image mean",
     ),
     Replacement(
         "swap that dimension with the last one, softmax(-1), swap back",
         operator=r"aten\._softmax\.default",
         reason="dim must be the last dim.*",
-        write=templates.softmax_last,
+        rewrite="softmax",
     ),
     Replacement(
         "a ConvTranspose2d that copies each channel, if the scale is a whole number: kernel and stride "
@@ -198,48 +205,46 @@ REPLACEMENTS: tuple[Replacement, ...] = (
         "x.mean((2, 3), keepdim=True), if the window covers the whole image",
         operator=r"aten\.avg_pool2d\.default",
         reason="ceil mode is not supported",
-        write=templates.pooled,
+        rewrite="average pool",
     ),
     Replacement(
         "F.pad, then the pooling without padding",
         operator=r"aten\.avg_pool2d\.default",
         reason="zero-padding in the averaging calculation is not supported",
-        write=templates.padded_first,
+        rewrite="average pool",
     ),
     Replacement(
         "slices: x[:, :n], x[:, n:]",
         operator=r"aten\.split(_with_sizes)?_copy\..*",
         dtype=_FLOAT,
-        write=templates.slices,
+        rewrite="slices",
     ),
     Replacement(
         "a slice of length 1 for each part, then a reshape: x[:, 0:1]",
         call="unbind",
         operator=r"aten\.squeeze_copy\..*",
         dtype=_FLOAT,
-        write=templates.unbound,
+        rewrite="slices",
     ),
     Replacement(
         "reshape to the same shape",
         operator=r"aten\.(un)?squeeze_copy\..*",
         dtype=_FLOAT,
-        write=templates.reshaped,
+        rewrite="reshapes",
     ),
     Replacement(
         "a slice of length 1, then a reshape: x[:, 0:1]",
         operator=r"aten\.select_copy\.int",
         dtype=_FLOAT,
-        write=templates.selected,
+        rewrite="slices",
     ),
     Replacement(
         "torch.sqrt(x)",
         operator=r"aten\.pow\.Tensor_Scalar",
         reason=r".*got 0\.5",
-        write=templates.powered,
+        rewrite="powers",
     ),
-    Replacement(
-        "x * x * x", operator=r"aten\.pow\.Tensor_Scalar", reason=".*got 3(\\.0)?", write=templates.powered
-    ),
+    Replacement("x * x * x", operator=r"aten\.pow\.Tensor_Scalar", reason=".*got 3(\\.0)?", rewrite="powers"),
     Replacement(
         "F.linear over the last dimension with weights of 1/n, which is the mean",
         operator=r"aten\.mean\.dim",
@@ -252,6 +257,7 @@ REPLACEMENTS: tuple[Replacement, ...] = (
         "needs several operators: measure whether it is faster",
         operator=r"aten\.native_layer_norm\.default",
         dtype=".*" + _FLOAT,
+        rewrite="layer norm",
     ),
     Replacement(_OWN_DTYPE, call="softmax|to|float|half|type_as", operator=_COPY, reason=_CONVERSION),
     Replacement("x * ones, a buffer of ones of the larger shape", call="expand", dtype=_FLOAT),
@@ -260,16 +266,9 @@ REPLACEMENTS: tuple[Replacement, ...] = (
 """
 
 
-def replacement_for(
-    outside: Undelegated, made_by: frozenset[str] = frozenset(), call: TracedCall | None = None
-) -> str:
-    """What to write instead, as a template for `call` or in words; empty if nothing is known to help."""
-    for row in REPLACEMENTS:
-        if row.fits(outside, made_by):
-            found = templates.derived(row.write, call) if row.write and call else row.instead
-            if found:
-                return found
-    return ""
+def replacement_for(outside: Undelegated, made_by: frozenset[str] = frozenset()) -> Replacement | None:
+    """The row with what to write instead; None if nothing is known to help."""
+    return next((row for row in REPLACEMENTS if row.fits(outside, made_by)), None)
 
 
 NO_RULE = "the backend has no rule for this operator"
@@ -346,12 +345,7 @@ class Refusals:
     """The partitioner's refusals while it worked; `partitioner` is None for the portable backend."""
 
     partitioner: ConfigerationBasedPartitioner | None
-    traced: ExportedProgram
-    """What was lowered, with the arguments of the model's own calls."""
     reasons: Reasons = field(default_factory=dict)
-    _calls: dict[str, tuple[TracedCall, Place]] = field(default_factory=dict)
-    """By node outside: the model's call that it is part of."""
-    _rewriter: Rewriter = field(default_factory=Rewriter)
 
     def account_of(self, node: torch.fx.Node) -> Undelegated:
         """Describe `node`, which stayed outside, and why."""
@@ -363,11 +357,6 @@ class Refusals:
         elif reason == "invalid dtype":
             reason = f"invalid dtype ({read if read == made else f'{read} to {made}'})"
         source, code = source_of(node)
-        if call := templates.traced_call(node, self.traced):
-            file, line, _ = source_line(node.stack_trace or "")
-            layer = module_path.rpartition(".")[2] if module_class.startswith("torch.nn.modules.") else ""
-            place = Place(file, line, call_of(node), layer, call.given.get("index"), *call.turn)
-            self._calls[node.name] = call, place
         return Undelegated(
             operator=operator_name(node),
             node=node.name,
@@ -387,11 +376,8 @@ class Refusals:
         if account.why == "portable":
             return account
         _, made_by = self.reasons.get(account.node, ("", frozenset[str]()))
-        call, place = self._calls.get(account.node, (None, None))
-        found = replacement_for(account, made_by, call)
-        rewrite = self._rewriter.rewrite(place, found) if place and templates.is_code(found) else None
-        text = without_brackets(rewrite.new) if rewrite else templates.in_words(found)
-        return replace(account, replacement=text, rewrite=rewrite)
+        row = replacement_for(account, made_by)
+        return replace(account, replacement=row.instead, rewrite=row.rewrite) if row else account
 
     def _reason(self, node: torch.fx.Node) -> tuple[WhyOutside, str]:
         if self.partitioner is None:

@@ -115,6 +115,17 @@ class Accuracy:
 
 
 @dataclass(frozen=True, slots=True)
+class Applied:
+    """A call that a rewrite replaced, or a value that is computed once."""
+
+    rewrite: str
+    operator: str
+    module: str
+    source: str
+    """`model.py:12 in forward: the line`; empty if the trace did not keep it."""
+
+
+@dataclass(frozen=True, slots=True)
 class ExportedMethod:
     """One method of a program. What the program itself says of its methods is not repeated here."""
 
@@ -154,6 +165,8 @@ class ExportResult:
     """The modules that stayed in float32."""
     methods: tuple[ExportedMethod, ...] = ()
     """In the order in which an application calls them; `inputs` and `outputs` are those of the first."""
+    rewrites: tuple[Applied, ...] = ()
+    """Where the graph was rewritten, in all methods."""
 
     def __repr__(self) -> str:
         taken = f"{self.coverage.delegated} of {plural(self.coverage.operators, 'operator')} delegated"

@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     import torch
     from torch.export import ExportedProgram
 
+    from model_profiling.export.records import Applied
     from model_profiling.models.base import DynamicShapes, ExampleInputs
 
 
@@ -103,6 +104,8 @@ class Eager:
     args: ExampleInputs
     kwargs: Mapping[str, object]
     dynamic_shapes: DynamicShapes | None
+    rewrites: tuple[Applied, ...] = ()
+    """What was rewritten in the module already, because its number format was made from the graph."""
 
     def tensors(self) -> Iterator[torch.Tensor]:
         """Everything with a dtype: parameters, buffers and inputs."""
@@ -153,6 +156,7 @@ class Traced:
 
     program: ExportedProgram
     eager: Eager
+    rewrites: tuple[Applied, ...] = ()
 
 
 def flatten(tree: object) -> list[object]:

@@ -188,6 +188,7 @@ JOBS = (
         "model dtype keep calibrate backend method length input quick sample ladder evidence" + _MEASURING,
         "Run nothing else on the machine meanwhile. Then `analyze` the run.",
     ),
+    Tool("optimize", "model dtype keep calibrate backend only method length input" + _MEASURING),
     Tool("llm", "model prompt context dtype quick" + _MEASURING),
     Tool("run", "config only analysis_only resume no_wait budget evidence"),
     Tool("compare_programs", "a b method length input" + _MEASURING, words="compare"),

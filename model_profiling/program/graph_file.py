@@ -49,27 +49,6 @@ _WHOLE_NUMBERS = frozenset({"int64", "int32", "int16", "bool"})
 
 
 @dataclass(frozen=True, slots=True)
-class Rewrite:
-    """A call in the user's file and the code to write in its place; columns count bytes of UTF-8."""
-
-    file: str
-    line: int
-    column: int
-    end_line: int
-    end_column: int
-    old: str
-    new: str
-
-    @property
-    def start(self) -> tuple[int, int]:
-        return self.line, self.column
-
-    @property
-    def end(self) -> tuple[int, int]:
-        return self.end_line, self.end_column
-
-
-@dataclass(frozen=True, slots=True)
 class Undelegated:
     """An operator that stayed outside the backend, and why; unknown fields are empty."""
 
@@ -89,8 +68,8 @@ class Undelegated:
     """Whether it computes the same for all inputs of the model."""
     replacement: str = ""
     """What to write instead, if something is known to help."""
-    rewrite: Rewrite | None = None
-    """The same as a change of the user's file, if it can be made without a person."""
+    rewrite: str = ""
+    """The rewrite of `sme2prof optimize` that does this to the exported graph, where it fits."""
     method: str = "forward"
     instruction: int = -1
     """The method's instruction that runs it; -1 if lowering removed it afterwards."""
@@ -202,35 +181,6 @@ _LONGEST_LINE = 400
 _LARGEST_SOURCE = 8 * MIB
 
 
-@dataclass(frozen=True, slots=True)
-class ModelSource:
-    """The model that a program was exported from, and how."""
-
-    source: str = ""
-    """`/folder/file.py:factory` for a user's own model."""
-    dtype: str = "fp32"
-    backend: str = "xnnpack"
-    seed: int = 0
-    keep: tuple[str, ...] = ()
-    calibration: str = ""
-
-    @property
-    def file(self) -> Path | None:
-        """The file of a user's factory."""
-        place = Path(self.source.rpartition(":")[0])
-        return place if place.suffix == ".py" and place.is_absolute() else None
-
-    @property
-    def factory(self) -> str:
-        return self.source.rpartition(":")[2]
-
-    @property
-    def calibration_file(self) -> str | None:
-        """What the user gave with `--calibrate`."""
-        named = self.calibration.endswith(".npz") or ".py:" in self.calibration
-        return self.calibration if named else None
-
-
 @dataclass(frozen=True)
 class ProgramGraph:
     """A program and, if there is one, its record."""
@@ -243,8 +193,6 @@ class ProgramGraph:
     """`file:line` to that line with its neighbours, as they were when the graph was made."""
     undelegated: tuple[Undelegated, ...] | None = None
     """Why operators are outside delegates; None if no export record says so."""
-    origin: ModelSource | None = None
-    """None if no export record says so."""
     schema_version: Literal[1] = 1
 
     def why_outside(self, method: str, instruction: int) -> Undelegated | None:
@@ -272,7 +220,7 @@ def make_graph(
     record = _referred(program, read_etrecord(etrecord)) if etrecord else None
     sha256 = sha256 or files.sha256(pte)
     excerpts = _excerpts(record) if record else {}
-    return ProgramGraph(program, record, sha256, excerpts, *read_export_facts(pte, sha256))
+    return ProgramGraph(program, record, sha256, excerpts, read_undelegated(pte, sha256))
 
 
 def read_graph_file(path: Path) -> ProgramGraph:
@@ -312,21 +260,18 @@ def _excerpts(record: EtRecord) -> dict[str, tuple[str, ...]]:
     return found
 
 
-def read_export_facts(pte: Path, sha256: str) -> tuple[tuple[Undelegated, ...] | None, ModelSource | None]:
-    """What the export of a program left outside, and of which model; None if no export summary of this kit is
-    beside it."""
+def read_undelegated(pte: Path, sha256: str) -> tuple[Undelegated, ...] | None:
+    """What the export of a program left outside; None if no export summary of this kit is beside it."""
     summary, fix = Path(f"{pte}.json"), "export the model again"
     if not is_regular(summary):
-        return None, None
+        return None
     try:
         content = read_json_object(summary, fix)
         coverage = content.get("coverage")
         if content.get("sha256") != sha256 or not isinstance(coverage, dict):
-            return None, None
+            return None
         known = parse_record(tuple[Undelegated, ...], coverage.get("undelegated"), str(summary), fix)
-        named = {key: content[key] for key in ModelSource.__slots__ if key in content}
-        origin = parse_record(ModelSource, named, str(summary), fix)
     except (FormatError, InputError):
-        return None, None  # not a summary of this kit
+        return None  # not a summary of this kit
     # Earlier kits did not record the instruction of an operator.
-    return (known if not known or any(each.instruction >= 0 for each in known) else None), origin
+    return known if not known or any(each.instruction >= 0 for each in known) else None

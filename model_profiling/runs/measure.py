@@ -222,7 +222,9 @@ class Rounds:
             with_method(variant_of(run.config.model)[1], run.config.method, run.manifest.fed)
             for run in self.runs
         )
-        what = first.place.model_stem if len(self.runs) == 1 else f"{listing(variants)} in turns"
+        what = (
+            first.place.model_stem if len(self.runs) == 1 else f"{listing(dict.fromkeys(variants))} in turns"
+        )
         first.progress.stage(f"measuring {what}")
         for run in self.runs:
             if run.config.schedule.precision is not None and not self._compared:

@@ -13,8 +13,8 @@ from model_profiling.core.safe_read import inside, is_regular, is_there
 from model_profiling.program.etrecord import read_etrecord
 from model_profiling.program.graph_file import (
     ProgramGraph,
-    read_export_facts,
     read_graph_file,
+    read_undelegated,
     record_beside,
 )
 from model_profiling.program.pte import read_program
@@ -87,8 +87,8 @@ class Programs:
                 return None
             record = self._etrecord or record_beside(place)
             etrecord, sha256 = self._record(record) if record else None, files.sha256(place)
-            left, origin = read_export_facts(place, sha256)
-            return ProgramGraph(read_program(place), etrecord, sha256, undelegated=left, origin=origin)
+            left = read_undelegated(place, sha256)
+            return ProgramGraph(read_program(place), etrecord, sha256, undelegated=left)
         except (FormatError, InputError) as problem:
             if self._model is not None:
                 raise

@@ -161,8 +161,6 @@ _OF_FIELDS: tuple[tuple[Rule, str], ...] = (
     (_one_of(("aarch64", "arm64", "x86_64")), "MachineFacts.machine"),
     (_one_of(get_args(PlatformName)), "TargetFacts.platform"),
     (_one_of(("ms",)), "RobustStats.unit"),
-    (_one_of(("fp32", "fp16", "int8", "int8-dynamic", "int4")), "ModelSource.dtype"),
-    (_one_of(("xnnpack", "portable")), "ModelSource.backend"),
     (_one_of(("emulated",)), "Evidence.place"),
     (_one_of(("SME2", "SME")), "OperatorProof.isa"),
     (

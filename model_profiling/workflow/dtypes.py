@@ -174,7 +174,7 @@ def _side(dtype: str, outcome: ProfileOutcome, folder: Path) -> DtypeSide:
         runs=tuple(files.relative_posix(folder, each.run.path) for each in outcome.runs),
         latency=latency,
         projected=_projected(data),
-        sme2=_on_sme2(data),
+        sme2=on_sme2(data),
         work=_work(outcome.program),
         delegates=export.coverage.partitions,
         operators_inside=export.coverage.delegated,
@@ -196,7 +196,7 @@ def _projected(data: ReportData) -> Projected | None:
     return Projected(shortest, longest, FACTORS_FROM)
 
 
-def _on_sme2(data: ReportData) -> OnSme2:
+def on_sme2(data: ReportData) -> OnSme2:
     coverage = data.outlook.coverage
     if not coverage.tested:
         return OnSme2("not tested", coverage.reason)

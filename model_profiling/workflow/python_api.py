@@ -1,4 +1,4 @@
-"""Profiling from Python: the commands `profile` and `llm` as functions with keyword arguments."""
+"""Profiling from Python: the commands `profile`, `optimize` and `llm` as functions with keyword arguments."""
 
 from __future__ import annotations
 
@@ -28,6 +28,7 @@ from model_profiling.targets.machine_lock import may_wait
 from model_profiling.workflow.dtypes import DtypesOutcome, profile_dtypes
 from model_profiling.workflow.language import LanguageOutcome, profile_language
 from model_profiling.workflow.measure import RunOptions
+from model_profiling.workflow.optimize import OptimizeOutcome, optimize_model
 from model_profiling.workflow.profile import ProfileOptions, ProfileOutcome, profile_one
 
 if TYPE_CHECKING:
@@ -151,6 +152,33 @@ def profile(
             return profile_dtypes(named, dtypes, options, run, progress=progress)
         one = options.model_copy(update={"dtype": dtype if isinstance(dtype, str) else None})
         return profile_one(named, one, run, progress=progress)
+
+
+def optimize(
+    model: Model,
+    inputs: Inputs | None = None,
+    *,
+    dtype: str | None = None,
+    only: tuple[str, ...] | list[str] = (),
+    name: str | None = None,
+    progress: Progress | None = None,
+    **settings: Unpack[ProfileSettings],
+) -> OptimizeOutcome:
+    """Rewrite the exported graph of `model` so that it runs faster, keep what measurably helps, and write the
+    optimized program beside the original, as `sme2prof optimize` does.
+
+        outcome = optimize(module, torch.rand(1, 3, 224, 224))
+        outcome.program, outcome.found.verdict
+
+    `only` names the rewrites to try. `model`, `inputs`, `name` and the settings are those of `profile`; there
+    is no ladder and no sampling, and one thread count. The module stays as it is.
+    """
+    named = given_model(model, inputs, name)
+    given = _checked(settings, ProfileSettings, "optimize")
+    given["lengths"] = {name: (sizes,) for name, sizes in given.pop("lengths", {}).items()}
+    with may_wait(given.pop("wait", True)):
+        options, run = _options({"dtype": dtype, **given})
+        return optimize_model(named, options, run, only=tuple(only), progress=progress)
 
 
 def profile_llm(

@@ -88,10 +88,9 @@ def test_the_same_seed_is_the_same_damage(reader: fuzzing.Reader) -> None:
 
 
 def test_what_an_export_left_outside_is_read_from_its_seed(tmp_path: Path) -> None:
-    """These readers answer nothing for whatever they do not know: such a seed would prove nothing."""
-    for name in ("undelegated", "try"):
-        reader = BY_NAME[name]
-        assert reader.read(reader.seeds()[0], tmp_path)
+    """This reader answers nothing for whatever it does not know: such a seed would prove nothing."""
+    reader = BY_NAME["undelegated"]
+    assert reader.read(reader.seeds()[0], tmp_path)
 
 
 def test_a_reader_that_crashes_hangs_bloats_or_surprises_is_found(tmp_path: Path) -> None:

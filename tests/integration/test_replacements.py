@@ -11,7 +11,9 @@ from said import says
 from torch import nn
 
 from model_profiling.core.number_formats import parse_format
+from model_profiling.export import rewrites as catalogue
 from model_profiling.export.accuracy import quietly
+from model_profiling.export.exporter import export_model
 from model_profiling.export.formats import trace
 from model_profiling.export.lowering import lower
 from model_profiling.export.outside import REPLACEMENTS
@@ -52,8 +54,24 @@ def test_what_stays_outside_names_what_helps_and_that_helps(covered, prefix) -> 
 
 def test_every_replacement_was_tried(covered: dict[str, Coverage]) -> None:
     tried = {left.replacement for name in ("before", "half_before") for left in covered[name].undelegated}
-    # `test_rewritten_models.py` tries those that the kit writes itself.
-    assert {row.instead for row in REPLACEMENTS if row.write is None} <= tried
+    # The test below tries those that the kit rewrites itself.
+    assert {row.instead for row in REPLACEMENTS if not row.rewrite} <= tried
+
+
+@pytest.mark.parametrize(("factory", "dtype"), [("whole", "fp32"), ("half", "fp16")])
+def test_what_a_rewrite_answers_is_in_the_delegate_with_it(factory: str, dtype: str, tmp_path: Path) -> None:
+    model = f"{MODELS / 'rewritable.py'}:{factory}"
+    before = export_model(model, dtype=dtype, outdir=tmp_path)
+    assert before.coverage.undelegated and all(left.rewrite for left in before.coverage.undelegated)
+    after = export_model(model, dtype=dtype, outdir=tmp_path, rewrites=catalogue.names())
+    assert (after.coverage.undelegated, after.coverage.partitions) == ((), 1)
+    assert after.accuracy.ok and after.pte.name.endswith(f"_{dtype}-optimized.pte")
+    assert {left.rewrite for left in before.coverage.undelegated} <= {each.rewrite for each in after.rewrites}
+    assert all("rewritable.py:" in each.source for each in after.rewrites)
+
+
+def test_a_finding_names_rewrites_of_the_catalogue_only() -> None:
+    assert {row.rewrite for row in REPLACEMENTS} - {""} <= set(catalogue.names())
 
 
 def test_what_is_written_instead_computes_the_same() -> None:

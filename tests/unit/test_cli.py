@@ -228,9 +228,9 @@ def test_a_terminal_shows_the_stage_while_torchs_output_is_kept_back() -> None:
 
 PUBLIC = {
     "AnalysedRun", "Answer", "Comparison", "DtypesOutcome", "EagerModelBase", "EventTable", "ExportResult",
-    "Labels", "LanguageOutcome", "Limits", "ProfileOutcome", "ProfilingError", "Records", "RunAnalysis",
-    "RunOutcome", "Store", "TargetChoice", "analyse", "compare",
-    "export", "export_model", "profile", "profile_llm", "read_etdump", "register_model", "write_analysis",
+    "Labels", "LanguageOutcome", "Limits", "OptimizeOutcome", "ProfileOutcome", "ProfilingError", "Records",
+    "RunAnalysis", "RunOutcome", "Store", "TargetChoice", "analyse", "compare", "export", "export_model",
+    "optimize", "profile", "profile_llm", "read_etdump", "register_model", "write_analysis",
 }  # fmt: skip
 
 

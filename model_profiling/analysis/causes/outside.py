@@ -19,9 +19,9 @@ from model_profiling.analysis.findings import (
 from model_profiling.analysis.operators import Operator
 from model_profiling.analysis.series import SeriesAnalysis
 from model_profiling.analysis.series_views import Calls, calls_of
-from model_profiling.core.formatting import listing, milliseconds, plural
+from model_profiling.core.formatting import listing, plural
 from model_profiling.program.category import MATRIX, SCALAR_READ, SIZE, Category
-from model_profiling.program.graph_file import VARYING, Rewrite, Undelegated
+from model_profiling.program.graph_file import VARYING, Undelegated
 
 REASON_NOT_KNOWN = (
     "why is not known, because the program was not exported by this kit: export it with `sme2prof export` to "
@@ -67,7 +67,7 @@ class OutsideLine:
 
     @property
     def by_kit(self) -> bool:
-        """Whether `sme2prof try` can change it."""
+        """Whether `sme2prof optimize` can change it."""
         return any(each.rewrite for each in self.reasons)
 
     @property
@@ -165,26 +165,6 @@ _VIEW = "et_view"
 """A reshape to a shape that varies; to a fixed one it takes no instruction."""
 _PORTABLE = 100.0
 """How much slower a portable kernel may be; it only decides which finding is first if there are no times."""
-
-
-def rewrites_of(finding: Finding) -> tuple[Rewrite, ...]:
-    """The calls of a finding that the kit can rewrite, each once."""
-    why = (why_outside(finding.found_in, operator) for operator in finding.operators)
-    return tuple(dict.fromkeys(each.rewrite for each in why if each and each.rewrite))
-
-
-def not_rewritten(finding: Finding) -> str:
-    """`conv1d and weight_norm, 28.2 of 28.3 ms`: what a person has to change; empty if that is nothing."""
-    series = finding.found_in
-    helped = [line for line in outside_lines(series, finding.operators) if line.reasons and line.helped]
-    by_hand = [line for line in helped if not line.by_kit]
-    if not by_hand:
-        return ""
-    own, every = (
-        milliseconds(series.spent_by([one for line in some for one in line.operators]).ms)
-        for some in (by_hand, helped)
-    )
-    return _names(by_hand) + (f", {own} of {every} ms" if finding.max_gain_pct is not None else "")
 
 
 def outside(case: Case, free: Free) -> Finding | None:
@@ -328,11 +308,11 @@ def _ordered(case: Case, lines: Sequence[OutsideLine], calls: Calls) -> list[Out
 
 def _alike(lines: Sequence[OutsideLine]) -> list[tuple[OutsideLine, ...]]:
     """Group lines with the same remedy (a weight's norm and its convolution), in the order of their first
-    lines; without a known remedy, or with code for each line, lines that call the same."""
+    lines; without a known remedy, lines that call the same."""
     found: dict[tuple[str, str], list[OutsideLine]] = {}
     for line in lines:
-        replaced, coded = bool(line.reasons) and line.helped, any(each.rewrite for each in line.reasons)
-        key = ("", line.name) if coded else (line.remedy, "" if replaced else line.name)
+        replaced = bool(line.reasons) and line.helped
+        key = (line.remedy, "" if replaced else line.name)
         found.setdefault(key, []).append(line)
     return [tuple(members) for members in found.values()]
 
@@ -415,13 +395,10 @@ def _to_do(
     else:
         kinds = some_of(list(by_kind(left)))
         parts = [f"portable kernels ({kinds}) run on one thread without SIMD tuning", REASON_NOT_KNOWN]
-    graph = case.series.graph
-    if graph and graph.origin and graph.origin.file:
-        parts += _to_try(case, [line for line in lines if line.reasons and line.helped])
-    return tuple(parts)
+    return (*parts, *_to_optimize(case, [line for line in lines if line.reasons and line.helped]))
 
 
-def _to_try(case: Case, helped: Sequence[OutsideLine]) -> Iterator[str]:
+def _to_optimize(case: Case, helped: Sequence[OutsideLine]) -> Iterator[str]:
     """What the kit can change itself, unless that is hardly any of the time, and what is left to a person."""
     by_kit, by_hand = ([line for line in helped if line.by_kit is kit] for kit in (True, False))
     kit, every = (
@@ -429,8 +406,9 @@ def _to_try(case: Case, helped: Sequence[OutsideLine]) -> Iterator[str]:
     )
     if by_kit and (not case.timed or kit >= _LITTLE * every):
         rest = f"; change {_names(by_hand, quoted=True)} by hand" if by_hand else ""
-        does = f"changes {_names(by_kit, quoted=True)} in a copy of your file and measures it"
-        yield f"`sme2prof try RUN {OUTSIDE}` {does} (RUN: the folder of this report){rest}"
+        named = (each.rewrite for line in by_kit for each in line.reasons if each.rewrite)
+        does = f"changes the exported graph ({listing(dict.fromkeys(named))}) and measures it"
+        yield f"`sme2prof optimize MODEL` {does}{rest}"
 
 
 def _advice(lines: Sequence[OutsideLine], *, alone: bool) -> str:

@@ -1,0 +1,114 @@
+"""`sme2prof optimize`."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import click
+
+from model_profiling.cli import frame
+from model_profiling.cli.answers import print_warnings
+from model_profiling.cli.progress import measuring
+from model_profiling.config import names
+from model_profiling.core.number_formats import FORMATS_HELP
+from model_profiling.core.records import record_json
+from model_profiling.export.records import BACKENDS
+from model_profiling.report.optimization import rewrites_table, sides_table
+from model_profiling.report.text import render_terminal
+from model_profiling.runner.machine import parse_target, target_kinds
+from model_profiling.workflow.measure import RunOptions
+from model_profiling.workflow.optimize import OptimizeOutcome, optimize_model
+from model_profiling.workflow.profile import ProfileOptions
+
+
+def _as_names(_context: click.Context, _option: click.Parameter, text: str | None) -> tuple[str, ...]:
+    return tuple(name.strip() for name in (text or "").split(",") if name.strip())
+
+
+@frame.command(
+    "optimize",
+    example="""sme2prof optimize my_model.py:make
+    sme2prof optimize my_model.py:make --dtype fp16 --budget 120
+    sme2prof optimize my_model.py:make --only attention,constants""",
+    facts=True,
+)
+@click.argument("model")
+@click.option("--dtype", default="fp32", show_default=True, help=f"Number format: {FORMATS_HELP}.")
+@frame.keep_option
+@frame.calibrate_option
+@click.option("--backend", type=click.Choice(BACKENDS), show_default="xnnpack", help="What runs it.")
+@click.option("--target", default="auto", show_default=True, help=f"Where: {', '.join(target_kinds())}.")
+@frame.threads_option
+@click.option(
+    "--budget",
+    "budget_s",
+    type=frame.FloatRange(0, 86_400, min_open=True),
+    metavar="SECONDS",
+    show_default="60",
+    help="Time limit for measuring: one half chooses, the other confirms (each makes at least six launches).",
+)
+@click.option("--only", callback=_as_names, metavar="NAME,...", help="Try only these rewrites.")
+@frame.case_options()
+@click.option(
+    "--outdir", type=frame.FOLDER, show_default="out_MODEL", help="Folder for artifacts/ and runs/."
+)
+@frame.no_wait_option
+@click.option("--quiet", is_flag=True, help="Print only what it brought.")
+def optimize_command(
+    *,
+    model: str,
+    target: str,
+    only: tuple[str, ...],
+    no_wait: bool,
+    quiet: bool,
+    as_json: bool,
+    **settings: Any,  # fields of ProfileOptions, typed by click
+) -> int:
+    """Make MODEL's program faster, and show that it is.
+
+    MODEL is what `sme2prof export` takes. Calls that cost more than they need to in ExecuTorch are replaced
+    in the exported graph by others that compute the same; your code is not changed. Outputs are compared with
+    PyTorch, each kind of rewrite is left out once and measured in turns with the others, those that do not
+    help are dropped, and the rest is measured again. The faster program lies beside the original, its name
+    ends in -optimized.
+
+    Exits with 1 if nothing helps. Without an Arm CPU nothing is timed: rewrites are chosen by structure.
+    """
+    frame.warn_of_skipped_models(model)
+    with measuring("nothing is left half written", quiet=quiet, no_wait=no_wait) as progress:
+        outcome = optimize_model(
+            model,
+            ProfileOptions(target=parse_target(target), **settings),
+            RunOptions(command_line=frame.command_line()),
+            only=only,
+            progress=progress,
+        )
+    failed = print_warnings(outcome.warnings, quiet=quiet or as_json)
+    if as_json:
+        frame.facts(
+            {
+                **record_json(outcome.found),
+                "verdict": outcome.found.verdict,
+                "kept": outcome.found.kept,
+                "program": str(outcome.program) if outcome.program else None,
+                "report": str(outcome.page.with_suffix(names.HTML)),
+            }
+        )
+    else:
+        _print(outcome, quiet=quiet)
+    return failed or (0 if outcome.found.helped else 1)
+
+
+def _print(outcome: OptimizeOutcome, *, quiet: bool) -> None:
+    found = outcome.found
+    if not quiet:
+        tables = [rewrites_table(found)] if found.rewrites else []
+        frame.say(render_terminal([*tables, sides_table(found)]))
+        if found.not_timed:
+            frame.say(f"No time was measured: {found.not_timed}.")
+        for text in found.left if not found.helped else ():
+            frame.say(f"Stays outside: {text}")
+        frame.say_wrote(outcome.page.with_suffix(names.HTML))
+        if outcome.program:
+            frame.say_wrote(outcome.program)
+    frame.say(found.verdict)

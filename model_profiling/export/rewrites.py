@@ -1,0 +1,542 @@
+"""The catalogue of rewrites: other PyTorch code for calls that cost more than they need to in ExecuTorch.
+
+A rewrite is a plain PyTorch function with the parameters of an ATen operator. It raises `Unfit` for arguments
+that it cannot or need not change. `rewritten.py` puts it in place of the operator in an exported graph, where
+tensors are proxies: `sizes`, `dtype_of` and `is_constant` answer for both.
+"""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    import torch
+
+Tensor = Any
+"""A tensor, or the proxy of one."""
+Size = Any
+"""A number, or the proxy of a size that varies."""
+Replacement = Callable[..., Any]
+
+
+class Unfit(Exception):
+    """The call's arguments are not those that the rewrite is for."""
+
+
+@dataclass(frozen=True, slots=True)
+class Rewrite:
+    """`instead` is what a person would write in their own model."""
+
+    name: str
+    operators: tuple[str, ...]
+    why: str
+    instead: str
+    replacement: Replacement
+
+
+CATALOGUE: dict[str, list[Rewrite]] = {}
+"""By name. Rewrites of one name are kept or dropped together."""
+BY_OPERATOR: dict[str, Rewrite] = {}
+CONSTANTS = "constants"
+"""What no input reaches is computed once, when the program is made."""
+CONSTANTS_WHY = "what no input reaches is computed in every inference"
+CONSTANTS_INSTEAD = "self.register_buffer(name, value), computed in __init__"
+ONLY_IF_MEASURED = ("layer norm",)
+"""Rewrites that join delegates and may still be slower: without times they are left out."""
+
+
+def rewrite(name: str, *operators: str, why: str, instead: str) -> Callable[[Replacement], Replacement]:
+    def register(replacement: Replacement) -> Replacement:
+        made = Rewrite(name, operators, why, instead, replacement)
+        CATALOGUE.setdefault(name, []).append(made)
+        BY_OPERATOR.update(dict.fromkeys(operators, made))
+        return replacement
+
+    return register
+
+
+def names() -> tuple[str, ...]:
+    return (*CATALOGUE, CONSTANTS)
+
+
+def require(condition: object) -> None:
+    if not condition:
+        raise Unfit
+
+
+def _value(tensor: Tensor) -> torch.Tensor:
+    node = getattr(tensor, "node", None)
+    return tensor if node is None else node.meta["val"]
+
+
+def sizes(tensor: Tensor) -> list[Size]:
+    return [size if type(size) is int else tensor.shape[dim] for dim, size in enumerate(_value(tensor).shape)]
+
+
+def fixed(*values: Size) -> None:
+    """Refuse sizes that vary."""
+    require(all(type(value) is int for value in values))
+
+
+def dtype_of(tensor: Tensor) -> torch.dtype:
+    return _value(tensor).dtype
+
+
+def is_half(tensor: Tensor) -> bool:
+    import torch
+
+    return bool(dtype_of(tensor) == torch.float16)
+
+
+def is_floating(tensor: Tensor) -> bool:
+    return bool(dtype_of(tensor).is_floating_point)
+
+
+def is_constant(tensor: Tensor) -> bool:
+    """Whether no input reaches it."""
+    node = getattr(tensor, "node", None)
+    return True if node is None else bool(node.meta.get("is_constant"))
+
+
+def number(like: Tensor, value: float) -> Any:
+    """A number beside `like`. In half precision it is a tensor of that dtype: a plain one would be converted
+    outside the delegate."""
+    return like.new_full((1,), value) if is_half(like) else value
+
+
+# Attention.
+
+
+@rewrite(
+    "attention",
+    "aten.scaled_dot_product_attention.default",
+    why="attention as one call is taken apart into steps that the delegate refuses",
+    instead="torch.bmm(torch.softmax(torch.bmm(q * scale, k.transpose(1, 2)) + mask, -1), v), with batch and "
+    'heads as one dimension (transformers: attn_implementation="eager")',
+)
+def attention(
+    query: Tensor,
+    key: Tensor,
+    value: Tensor,
+    *,
+    attn_mask: Tensor | None = None,
+    dropout_p: float = 0.0,
+    is_causal: bool = False,
+    scale: float | None = None,
+    enable_gqa: bool = False,
+) -> Tensor:
+    import torch
+
+    *batch, length, width = sizes(query)
+    *key_batch, key_length, _ = sizes(key)
+    require(dropout_p == 0 and 1 <= len(batch) == len(key_batch) <= 2 and is_floating(query))
+    fixed(width)
+    made = sizes(value)[-1]
+    heads, key_heads = (batch[-1], key_batch[-1]) if len(batch) == 2 else (1, 1)
+    groups = 1
+    if enable_gqa:
+        fixed(heads, key_heads)
+        groups = heads // key_heads
+    outer = batch[0]  # with three dimensions, all that stands before the length
+    scaled = query * number(query, 1 / math.sqrt(width) if scale is None else scale)
+    if len(batch) == 2:
+        scaled = scaled.reshape(outer * key_heads, groups * length, width)
+        key, value = key.flatten(0, 1), value.flatten(0, 1)
+    scores = torch.bmm(scaled, key.transpose(1, 2))
+    if is_causal:
+        fixed(length, key_length)
+        attn_mask = query.new_full((length, key_length), torch.finfo(dtype_of(query)).min).triu(1)
+    if attn_mask is not None:
+        scores = _masked(scores, attn_mask, (outer, key_heads, groups, length, key_length), query)
+    weights = torch.softmax(scores, -1)
+    return torch.bmm(weights, value).reshape(*batch, length, made)
+
+
+def _masked(scores: Tensor, mask: Tensor, shape: tuple[Size, ...], query: Tensor) -> Tensor:
+    import torch
+
+    outer, heads, groups, length, key_length = shape
+    if dtype_of(mask) == torch.bool:
+        lowest = number(query, torch.finfo(dtype_of(query)).max)
+        mask = (mask.to(dtype_of(query)) - number(query, 1.0)) * lowest
+    require(is_floating(mask))
+    before = sizes(mask)[:-2]
+    if groups == 1 and all(size == 1 for size in before if type(size) is int) and len(before) < 3:
+        fixed(*before)
+        return scores + mask.reshape(*sizes(mask)[-2:])
+    fixed(*before)
+    own = [1] * (2 - len(before)) + before
+    require(own[1] == 1 or groups == 1)
+    full = scores.reshape(outer, heads, groups, length, key_length)
+    full = full + mask.reshape(own[0], own[1], 1, *sizes(mask)[-2:])
+    return full.reshape(outer * heads, groups * length, key_length)
+
+
+@rewrite(
+    "batched matmul",
+    "aten.matmul.default",
+    why="a product of tensors with four dimensions is expanded and copied outside the delegate",
+    instead="torch.bmm(x.flatten(0, -3), y.flatten(0, -3)), with a reshape behind it",
+)
+def matmul(self: Tensor, other: Tensor) -> Tensor:
+    import torch
+
+    left, right = sizes(self), sizes(other)
+    require(len(left) == len(right) >= 3 and is_floating(self))
+    fixed(*left[:-2], *right[:-2])
+    require(left[:-2] == right[:-2])
+    product = torch.bmm(self.flatten(0, -3), other.flatten(0, -3))
+    return product.reshape(*left[:-1], right[-1]) if len(left) > 3 else product
+
+
+# Pools and sums over images.
+
+
+@rewrite(
+    "average pool",
+    "aten.avg_pool2d.default",
+    why="a window larger than the image (ceil mode), or one with padding, runs outside the delegate",
+    instead="x.mean((2, 3), keepdim=True); with padding: F.avg_pool2d(F.pad(x, padding), kernel, stride)",
+)
+def average_pool(
+    self: Tensor,
+    kernel_size: Sequence[int],
+    *,
+    stride: Sequence[int] = (),
+    padding: Sequence[int] = (0,),
+    ceil_mode: bool = False,
+    count_include_pad: bool = True,
+    divisor_override: int | None = None,
+) -> Tensor:
+    from torch.nn import functional
+
+    high, wide = (kernel_size[0], kernel_size[-1])
+    require(divisor_override is None and len(sizes(self)) == 4 and is_floating(self))
+    if any(padding):
+        require(count_include_pad and not ceil_mode)
+        above, beside = padding[0], padding[-1]
+        padded = functional.pad(self, (beside, beside, above, above))
+        return functional.avg_pool2d(padded, kernel_size, stride or kernel_size)
+    image = sizes(self)[2:]
+    fixed(*image)
+    require(high >= image[0] and wide >= image[1] and (ceil_mode or (high, wide) == tuple(image)))
+    return self.mean((2, 3), keepdim=True)
+
+
+@rewrite(
+    "adaptive pool",
+    "aten.adaptive_avg_pool2d.default",
+    why="an adaptive pool to more than one place has no kernel in the delegate",
+    instead="F.avg_pool2d(x, size // wanted), where it divides",
+)
+def adaptive_pool(self: Tensor, output_size: Sequence[int]) -> Tensor:
+    from torch.nn import functional
+
+    require(len(sizes(self)) == 4)
+    image, wanted = sizes(self)[2:], (output_size[0], output_size[-1])
+    fixed(*image)
+    require(wanted != (1, 1) and all(size % part == 0 for size, part in zip(image, wanted, strict=True)))
+    kernel = [size // part for size, part in zip(image, wanted, strict=True)]
+    return functional.avg_pool2d(self, kernel, kernel)
+
+
+def _over_image(tensor: Tensor, dim: Sequence[int] | int | None) -> list[int]:
+    """The sizes of the image, if it is reduced as a whole."""
+    shape = sizes(tensor)
+    dims = [dim] if isinstance(dim, int) else list(dim or ())
+    require(len(shape) == 4 and {each % 4 for each in dims} == {2, 3} and is_floating(tensor))
+    fixed(*shape)
+    return shape[2:]
+
+
+@rewrite(
+    "image mean",
+    "aten.mean.dim",
+    why="the delegate takes a mean over an image only with keepdim=True",
+    instead="x.mean((2, 3), keepdim=True).flatten(1)",
+)
+def image_mean(self: Tensor, dim: Sequence[int] | None, keepdim: bool = False, dtype: Any = None) -> Tensor:
+    require(not keepdim and dtype is None)
+    _over_image(self, dim)
+    return self.mean((2, 3), keepdim=True).flatten(1)
+
+
+@rewrite(
+    "image sum",
+    "aten.sum.dim_IntList",
+    why="the delegate has a mean over an image, but no sum",
+    instead="x.mean((2, 3), keepdim=True) * (height * width)",
+)
+def image_sum(self: Tensor, dim: Sequence[int] | None, keepdim: bool = False, dtype: Any = None) -> Tensor:
+    require(dtype is None)
+    high, wide = _over_image(self, dim)
+    total = self.mean((2, 3), keepdim=True) * number(self, float(high * wide))
+    return total if keepdim else total.flatten(1)
+
+
+@rewrite(
+    "image maximum",
+    "aten.amax.default",
+    why="the delegate has no maximum over dimensions, but a pool",
+    instead="F.max_pool2d(x, (height, width))",
+)
+def image_maximum(self: Tensor, dim: Sequence[int] = (), keepdim: bool = False) -> Tensor:
+    from torch.nn import functional
+
+    largest = functional.max_pool2d(self, _over_image(self, dim))
+    return largest if keepdim else largest.flatten(1)
+
+
+# Activations.
+
+
+@rewrite(
+    "glu",
+    "aten.glu.default",
+    why="a gated linear unit is split outside the delegate",
+    instead="x[:, :n] * torch.sigmoid(x[:, n:])",
+)
+def glu(self: Tensor, dim: int = -1) -> Tensor:
+    shape = sizes(self)
+    dim %= len(shape)
+    fixed(shape[dim])
+    half = shape[dim] // 2
+    return self.narrow(dim, 0, half) * self.narrow(dim, half, half).sigmoid()
+
+
+@rewrite(
+    "mish",
+    "aten.mish.default",
+    why="mish is computed outside the delegate",
+    instead="e = torch.exp(x.clamp(max=20)); n = e * (e + 2); x * n / (n + 2)",
+)
+def mish(self: Tensor) -> Tensor:
+    import torch
+
+    require(is_floating(self))
+    power = torch.exp(self.clamp(max=5.0 if is_half(self) else 20.0))
+    top = power * (power + number(self, 2.0))
+    return self * (top / (top + number(self, 2.0)))
+
+
+@rewrite(
+    "hard sigmoid",
+    "aten.hardsigmoid.default",
+    why="the delegate has no hard sigmoid",
+    instead="F.relu6(x + 3.0) * (1 / 6)",
+)
+def hard_sigmoid(self: Tensor) -> Tensor:
+    from torch.nn import functional
+
+    return functional.relu6(self + number(self, 3.0)) * number(self, 1 / 6)
+
+
+@rewrite(
+    "half-precision activations",
+    "aten.silu.default",
+    why="in fp16 this activation is computed in fp32, outside the delegate",
+    instead="x * torch.sigmoid(x)",
+)
+def half_silu(self: Tensor) -> Tensor:
+    require(is_half(self))
+    return self * self.sigmoid()
+
+
+@rewrite(
+    "half-precision activations",
+    "aten.hardswish.default",
+    why="in fp16 this activation is computed in fp32, outside the delegate",
+    instead="x * F.relu6(x + 3.0) * (1 / 6)",
+)
+def half_hardswish(self: Tensor) -> Tensor:
+    require(is_half(self))
+    return self * hard_sigmoid(self)
+
+
+@rewrite(
+    "elu",
+    "aten.elu.default",
+    why="elu is computed outside the delegate",
+    instead="torch.relu(x) - alpha * torch.relu(1.0 - torch.exp(x))",
+)
+def elu(self: Tensor, alpha: float = 1.0, scale: float = 1.0, input_scale: float = 1.0) -> Tensor:
+    import torch
+
+    require(scale == input_scale == 1 and is_floating(self))
+    negative = torch.relu(number(self, 1.0) - torch.exp(self))
+    return torch.relu(self) - (negative if alpha == 1 else negative * number(self, float(alpha)))
+
+
+@rewrite(
+    "softmax",
+    "aten.softmax.int",
+    why="the delegate takes a softmax only over the last dimension",
+    instead="x.transpose(dim, -1).softmax(-1).transpose(dim, -1)",
+)
+def softmax(self: Tensor, dim: int, dtype: Any = None) -> Tensor:
+    require(dtype in (None, dtype_of(self)) and dim % len(sizes(self)) != len(sizes(self)) - 1)
+    return self.transpose(dim, -1).softmax(-1).transpose(dim, -1)
+
+
+@rewrite(
+    "powers",
+    "aten.pow.Tensor_Scalar",
+    why="the delegate has squares, but no other powers",
+    instead="torch.sqrt(x), or x * x * x",
+)
+def powers(self: Tensor, exponent: float) -> Tensor:
+    require(exponent in (0.5, 3, 4) and is_floating(self))
+    if exponent == 0.5:
+        return self.sqrt()
+    square = self * self
+    return square * (self if exponent == 3 else square)
+
+
+# Norms.
+
+
+@rewrite(
+    "layer norm",
+    "aten.layer_norm.default",
+    why="a layer norm is computed outside the delegate, and cuts it in two",
+    instead="d = x - F.linear(x, row); d * torch.rsqrt(F.linear(d * d, row) + eps) * weight + bias, "
+    "with row = 1 / n",
+)
+def layer_norm(
+    input: Tensor,
+    normalized_shape: Sequence[int],
+    *,
+    weight: Tensor | None = None,
+    bias: Tensor | None = None,
+    eps: float = 1e-5,
+    **_: Any,
+) -> Tensor:
+    import torch
+    from torch.nn import functional
+
+    require(len(normalized_shape) == 1 and is_floating(input) and len(sizes(input)) >= 2)
+    fixed(*normalized_shape)
+    row = input.new_full((1, normalized_shape[0]), 1 / normalized_shape[0])
+    apart = input - functional.linear(input, row)
+    normal = apart * torch.rsqrt(functional.linear(apart * apart, row) + number(input, eps))
+    normal = normal if weight is None else normal * weight
+    return normal if bias is None else normal + bias
+
+
+# Parts of tensors.
+
+
+@rewrite(
+    "slices",
+    "aten.chunk.default",
+    "aten.split.Tensor",
+    "aten.split_with_sizes.default",
+    why="chunk and split copy outside the delegate",
+    instead="slices: x[:, :n], x[:, n:]",
+)
+def slices(
+    self: Tensor,
+    dim: int = 0,
+    chunks: int | None = None,
+    split_size: int | None = None,
+    split_sizes: Sequence[int] | None = None,
+) -> Any:
+    require(is_floating(self))
+    size = sizes(self)[dim]
+    fixed(size)
+    if split_sizes is None:
+        step = -(-size // chunks) if chunks else split_size
+        fixed(step)
+        split_sizes = [min(step, size - start) for start in range(0, size, step or 1)]
+    fixed(*split_sizes)
+    starts = [0, *itertools.accumulate(split_sizes)]
+    return [self.narrow(dim, start, length) for start, length in zip(starts, split_sizes, strict=False)]
+
+
+@rewrite(
+    "slices",
+    "aten.unbind.int",
+    why="unbind copies outside the delegate",
+    instead="a slice of length 1 for each part, with a reshape: x[:, 0:1].reshape(shape)",
+)
+def unbind(self: Tensor, dim: int = 0) -> Any:
+    shape = sizes(self)
+    dim %= len(shape)
+    require(is_floating(self))
+    fixed(shape[dim])
+    left = shape[:dim] + shape[dim + 1 :]
+    return [self.narrow(dim, place, 1).reshape(left) for place in range(shape[dim])]
+
+
+@rewrite(
+    "slices",
+    "aten.select.int",
+    why="an index copies outside the delegate",
+    instead="a slice of length 1 with a reshape: x[:, 0:1].reshape(shape)",
+)
+def select(self: Tensor, dim: int, index: int) -> Tensor:
+    shape = sizes(self)
+    dim %= len(shape)
+    require(is_floating(self) and len(shape) > 1)
+    fixed(index, shape[dim])
+    return self.narrow(dim, index % shape[dim], 1).reshape(shape[:dim] + shape[dim + 1 :])
+
+
+@rewrite(
+    "reshapes",
+    "aten.squeeze.dim",
+    "aten.squeeze.dims",
+    "aten.unsqueeze.default",
+    why="squeeze and unsqueeze copy outside the delegate",
+    instead="x.reshape(shape)",
+)
+def reshapes(self: Tensor, dim: Any, operator: str = "") -> Tensor:
+    shape = sizes(self)
+    require(is_floating(self))
+    if operator.startswith("aten.unsqueeze"):
+        place = dim % (len(shape) + 1)
+        return self.reshape([*shape[:place], 1, *shape[place:]])
+    dims = {each % len(shape) for each in ([dim] if isinstance(dim, int) else dim)}
+    fixed(*(shape[each] for each in dims))
+    left = [size for place, size in enumerate(shape) if place not in dims or size != 1]
+    require(left)
+    return self.reshape(left)
+
+
+@rewrite(
+    "roll",
+    "aten.roll.default",
+    why="roll indexes outside the delegate",
+    instead="torch.cat((x[:, -n:], x[:, :-n]), 1)",
+)
+def roll(self: Tensor, shifts: Sequence[int], dims: Sequence[int] = ()) -> Tensor:
+    import torch
+
+    require(dims and len(shifts) == len(dims) and is_floating(self))
+    for shift, dim in zip(shifts, dims, strict=True):
+        size = sizes(self)[dim]
+        fixed(size, shift)
+        if cut := -shift % size:
+            self = torch.cat((self.narrow(dim, cut, size - cut), self.narrow(dim, 0, cut)), dim)
+    return self
+
+
+@rewrite(
+    "masks",
+    "aten.masked_fill.Scalar",
+    "aten.masked_fill.Tensor",
+    why="a mask that is the same for every input is applied outside the delegate",
+    instead="x * keep + filled, with both as buffers",
+)
+def masks(self: Tensor, mask: Tensor, value: Any) -> Tensor:
+    import torch
+
+    require(is_floating(self) and is_constant(mask) and isinstance(value, int | float))
+    keep = mask.logical_not().to(dtype_of(self))
+    lowest = torch.finfo(dtype_of(self)).min
+    filled = torch.where(mask, max(float(value), lowest), 0.0).to(dtype_of(self))
+    return self * keep + filled

@@ -1,0 +1,446 @@
+"""Makes a model's program faster: rewrites of the catalogue are put into its exported graph, every one is
+measured, and those that help are kept.
+
+The choice and the reported speedup come from different launches: a rewrite that only looked fast while
+choosing is not reported as a gain.
+"""
+
+from __future__ import annotations
+
+import shutil
+import tempfile
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+
+from model_profiling.config import names
+from model_profiling.config.remarks import WarningLine
+from model_profiling.config.settings import (
+    Experiment,
+    ProfileConfig,
+    Schedule,
+)
+from model_profiling.core import files
+from model_profiling.core.errors import ExportError, InputError, RunError, SetupError
+from model_profiling.core.formatting import did_you_mean, duration
+from model_profiling.core.progress import Progress, Silent
+from model_profiling.core.records import write_record
+from model_profiling.export import rewrites as catalogue
+from model_profiling.export.exporter import export_model
+from model_profiling.export.records import Applied, ExportResult
+from model_profiling.models.catalog import NamedModel
+from model_profiling.report.dtypes import OnSme2, read_on_sme2
+from model_profiling.report.html import render_fragment
+from model_profiling.report.optimization import (
+    Optimization,
+    Place,
+    ProgramFacts,
+    RewriteOutcome,
+    judged,
+    optimization_document,
+)
+from model_profiling.runs.comparability import Timed, compare_timed, timed
+from model_profiling.runs.feeding import feed
+from model_profiling.runs.measure import measure_runs
+from model_profiling.runs.schedule import emulated_seconds
+from model_profiling.statistics.speedup import Speedup, Verdict
+from model_profiling.targets import Target, open_target, plan_targets
+from model_profiling.targets.machine_lock import working_beside
+from model_profiling.workflow.dtypes import on_sme2
+from model_profiling.workflow.measure import RunOptions, run_together
+from model_profiling.workflow.profile import (
+    Case,
+    ProfileOptions,
+    ProgramsCompared,
+    compare_programs,
+    make_config,
+    one_case,
+)
+from model_profiling.workflow.report import write_page
+
+_BUDGET_S = 60.0
+_LONGEST_PROOF_S = 300.0
+_AS_NEAR = 1.1
+_LOST = 0.99
+"""Less than this share of the arithmetic that ran on SME2 before is a loss."""
+
+
+@dataclass(frozen=True, slots=True)
+class OptimizeOutcome:
+    """What `optimize` returns: `program` is the optimized one, None if nothing helped. In a notebook it shows
+    its page."""
+
+    found: Optimization
+    original: Path
+    program: Path | None
+    page: Path
+    warnings: tuple[WarningLine, ...] = ()
+
+    def __repr__(self) -> str:
+        return f"<OptimizeOutcome {self.found.model}: {self.found.verdict}>"
+
+    def _repr_html_(self) -> str:
+        return render_fragment(optimization_document(self.found))
+
+    @property
+    def report(self) -> Path:
+        return self.page
+
+
+@dataclass(slots=True)
+class _Candidates:
+    """Programs of one model with different rewrites, each exported once, in a folder that is removed."""
+
+    model: str | NamedModel
+    options: ProfileOptions
+    folder: Path
+    progress: Progress
+    made: dict[frozenset[str], ExportResult | None] = field(default_factory=dict)
+
+    def export(self, chosen: Collection[str], outdir: Path | None) -> ExportResult:
+        options = self.options
+        name = self.model if isinstance(self.model, str) else self.model.name
+        with working_beside(f"exports {name}", waiting=self.progress.stage):
+            return export_model(
+                self.model,
+                dtype=options.dtype or "fp32",
+                backend=options.backend or "xnnpack",
+                outdir=outdir,
+                calibration=options.calibration,
+                keep=options.keep,
+                rewrites=chosen,
+                progress=self.progress,
+            )
+
+    def sound(self, chosen: Collection[str], original: ExportResult) -> ExportResult | None:
+        """The program with these rewrites; None if it does not compute what the original computes."""
+        key = frozenset(chosen)
+        if key not in self.made:
+            try:
+                made = self.export(key, self.folder / str(len(self.made)))
+            except ExportError:
+                self.made[key] = None
+            else:
+                self.made[key] = made if _agrees(made, original) else None
+        return self.made[key]
+
+
+def optimize_model(
+    model: str | NamedModel,
+    options: ProfileOptions | None = None,
+    run: RunOptions | None = None,
+    *,
+    only: Sequence[str] = (),
+    progress: Progress | None = None,
+) -> OptimizeOutcome:
+    """Export `model` as it is and with the rewrites that fit (`only` these), keep those that make it faster
+    on the target, and write the optimized program beside the original. Without an Arm CPU nothing is timed,
+    and the structure chooses."""
+    options, run, progress = options or ProfileOptions(), run or RunOptions(), progress or Silent()
+    if isinstance(model, str) and model.endswith(".pte"):
+        raise InputError(f"{model} is exported already, and no longer has a graph", "name the model itself")
+    wanted = asked_rewrites(only)
+    plan = plan_targets(options.target)
+    place = open_target(plan.main)  # fail before anything is exported
+    artifacts = options.outdir / "artifacts" if options.outdir else None
+    exporter = _Candidates(model, options, Path(), progress)
+    original = exporter.export((), artifacts)
+    case = one_case(original.pte, options)
+    home = names.runs_folder(original.pte, options.outdir) / f"{names.variant_of(original.pte)[1]}-optimized"
+    files.make_folder(home)
+    with tempfile.TemporaryDirectory(prefix=".candidates-", dir=home) as folder:
+        exporter.folder = Path(folder)
+        search = _Search(exporter, original, place, options, run, case)
+        outcomes, best = search.choose(wanted)
+        proof = _Proof(options, run, case, home / "sme2", open_target(plan.evidence), progress)
+        if plan.evidence != plan.main:
+            outcomes, best = search.keep_sme2(outcomes, best, proof)
+        program = _move(best.pte, original.pte.parent) if best else None
+    compared = _confirm(original.pte, program, search, home) if program and search.not_timed == "" else None
+    speedup = compared.comparison.series[0].end_to_end if compared else None
+    if program and compared and (speedup is None or speedup.verdict is not Verdict.FASTER):
+        _remove(program)
+        program = None
+    sides = [original, replace(best, pte=program) if best and program else None]
+    run_dirs = (compared.a, compared.b) if compared else (None, None)
+    facts = [
+        _facts(side, home, run_dir, proof) if side else None
+        for side, run_dir in zip(sides, run_dirs, strict=True)
+    ]
+    assert facts[0] is not None
+    every = search.every or original
+    found = Optimization(
+        model=original.model,
+        source=original.source,
+        dtype=original.dtype,
+        backend=original.backend,
+        cpu=place.facts().cpu if not search.not_timed else "",
+        original=facts[0],
+        optimized=facts[1],
+        rewrites=tuple(outcomes),
+        speedup=speedup,
+        not_timed=search.not_timed,
+        left=tuple(group.text for group in every.coverage.outside),
+    )
+    page = home / names.OPTIMIZATION_PAGE
+    write_record(home / names.OPTIMIZATION, found)
+    write_page(optimization_document(found), page, f"Optimizing {found.model}, {found.dtype}")
+    return OptimizeOutcome(found, original.pte, program, page, compared.warnings if compared else ())
+
+
+def _agrees(made: ExportResult, original: ExportResult) -> bool:
+    """Whether it computes what PyTorch does, or is as near to it as the original is."""
+    ours, theirs = made.accuracy.lowering, original.accuracy.lowering
+    as_near = not original.accuracy.ok and ours and theirs and ours.max_rel <= _AS_NEAR * theirs.max_rel
+    return made.accuracy.ok or bool(as_near)
+
+
+def asked_rewrites(only: Sequence[str]) -> tuple[str, ...]:
+    known = catalogue.names()
+    for name in only:
+        if name not in known:
+            hint = did_you_mean(name, known) or f"choose from {', '.join(known)}"
+            raise InputError(f"there is no rewrite '{name}'", hint)
+    return tuple(only) or known
+
+
+@dataclass(slots=True)
+class _Search:
+    """Chooses rewrites; `every` is the program with all that fit."""
+
+    candidates: _Candidates
+    original: ExportResult
+    place: Target
+    options: ProfileOptions
+    run: RunOptions
+    case: Case
+    not_timed: str = ""
+    every: ExportResult | None = None
+
+    def choose(self, wanted: Sequence[str]) -> tuple[list[RewriteOutcome], ExportResult | None]:
+        self.not_timed = self._why_not_timed()
+        sound, outcomes = self._sound(wanted)
+        every = self.every = self.candidates.sound(sound, self.original) if sound else None
+        if every is None or not every.rewrites:
+            return outcomes, None
+        kinds = list(dict.fromkeys(place.rewrite for place in every.rewrites))
+        if every.sha256 == self.original.sha256:
+            same = "the program is the same with it"
+            return [*outcomes, *(outcome_of(each, "dropped", same, every.rewrites) for each in kinds)], None
+        without = {
+            kind: self.candidates.sound(set(kinds) - {kind}, self.original)
+            for kind in (kinds if len(kinds) > 1 else ())
+        }
+        if self.not_timed:
+            return [*outcomes, *self._by_structure(every, kinds, without)], self._best(
+                [kind for kind in kinds if kind not in catalogue.ONLY_IF_MEASURED]
+            )
+        if len(kinds) == 1:
+            only = outcome_of(kinds[0], "kept", "the only one that fits", every.rewrites)
+            return [*outcomes, only], every
+        gains, whole = self._gains(every, without)
+        decided = {kind: judged(gains[kind]) for kind in kinds}
+        if whole.verdict is Verdict.FASTER and not any(word == "kept" for word, _ in decided.values()):
+            harmless = [kind for kind in kinds if decided[kind][1] != "faster without it"]
+            decided |= dict.fromkeys(harmless, ("kept", "helps only together with the others"))
+        for kind in kinds:
+            left = without[kind]
+            outcome = outcome_of(kind, *decided[kind], every.rewrites)
+            outside = len(left.coverage.undelegated) if left else None
+            outcomes.append(replace(outcome, gain=gains[kind], outside_without=outside))
+        return outcomes, self._best([kind for kind in kinds if decided[kind][0] == "kept"])
+
+    def keep_sme2(
+        self, outcomes: list[RewriteOutcome], best: ExportResult | None, proof: _Proof
+    ) -> tuple[list[RewriteOutcome], ExportResult | None]:
+        """Drop rewrites, those that bring least first, until no arithmetic is lost that ran on SME2."""
+        before = proof.of(self.original)
+        while best is not None and before.flops is not None:
+            after = proof.of(best)
+            if after.flops is None or after.flops >= _LOST * before.flops:
+                break
+            kept = [each for each in outcomes if each.decision != "dropped"]
+            least = min(kept, key=lambda each: (each.gain.ratio or 1.0) if each.gain else 1.0)
+            lost = replace(least, decision="dropped", because="less arithmetic runs on SME2 with it")
+            outcomes = [lost if each is least else each for each in outcomes]
+            best = self._best([each.name for each in kept if each is not least])
+        return outcomes, best
+
+    def _why_not_timed(self) -> str:
+        if not self.place.timings_are_latency:
+            return f"times on target {self.place.name} are not latencies"
+        self.place.prepare()
+        facts = self.place.facts()
+        return "" if facts.is_arm else f"this CPU ({facts.cpu or facts.machine}) is not an Arm CPU"
+
+    def _best(self, kept: Sequence[str]) -> ExportResult | None:
+        if self.every and set(kept) == {place.rewrite for place in self.every.rewrites}:
+            return self.every
+        return self.candidates.sound(kept, self.original) if kept else None
+
+    def _sound(self, wanted: Sequence[str]) -> tuple[list[str], list[RewriteOutcome]]:
+        """The rewrites without those that change outputs, which are found one by one if all together do."""
+        if self.candidates.sound(wanted, self.original) is not None:
+            return list(wanted), []
+        sound = [name for name in wanted if self.candidates.sound([name], self.original) is not None]
+        wrong = "outputs differ from PyTorch's with it"
+        if len(sound) == len(wanted) or (sound and self.candidates.sound(sound, self.original) is None):
+            sound, wrong = [], "outputs differ from PyTorch's with it and the others together"
+        return sound, [outcome_of(name, "dropped", wrong, ()) for name in wanted if name not in sound]
+
+    def _by_structure(
+        self, every: ExportResult, kinds: Sequence[str], without: Mapping[str, ExportResult | None]
+    ) -> list[RewriteOutcome]:
+        outcomes = []
+        for kind in kinds:
+            left = without.get(kind)
+            outside = len(left.coverage.undelegated) if left else None
+            if kind in catalogue.ONLY_IF_MEASURED:
+                made = outcome_of(kind, "dropped", "it may be slower, and nothing was timed", every.rewrites)
+            else:
+                made = outcome_of(kind, "not measured", "kept for its structure", every.rewrites)
+            outcomes.append(replace(made, outside_without=outside))
+        return outcomes
+
+    def _gains(
+        self, every: ExportResult, without: Mapping[str, ExportResult | None]
+    ) -> tuple[dict[str, Speedup | None], Speedup]:
+        """What each kind brings to all the others, and all of them to the original."""
+        other = {kind: left for kind, left in without.items() if left and left.sha256 != every.sha256}
+        programs = [self.original.pte, every.pte, *(left.pte for left in other.values())]
+        original, whole, *rest = self._in_turns(programs)
+        gains: dict[str, Speedup | None] = dict.fromkeys(without)
+        for kind, left in zip(other, rest, strict=True):
+            gains[kind] = compare_timed(left, whole, same_run=False)
+        return gains, compare_timed(original, whole, same_run=False)
+
+    def _in_turns(self, programs: Sequence[Path]) -> list[Timed]:
+        """The latencies of programs that take turns in the same launches."""
+        self.candidates.progress.stage(f"measuring {len(programs)} programs in turns, to choose")
+        folder = self.candidates.folder
+        configs = [
+            ProfileConfig(
+                model=program.resolve(),
+                output_root=(folder / f"turns-{number}").resolve(),
+                target=self.place.choice,
+                experiments=(Experiment(name="program", sme2="on", threads=self.options.threads[:1]),),
+                schedule=Schedule(budget_s=(self.options.budget_s or _BUDGET_S) / 2),
+                method=self.case.method,
+                inputs=self.case.inputs,
+            )
+            for number, program in enumerate(programs)
+        ]
+        measured = measure_runs(
+            [(config, replace(self.run, force=True)) for config in configs],
+            self.place,
+            self.candidates.progress,
+        )
+        for failed in (result for each in measured for result in each.failed):
+            raise RunError(failed.problem or "a program failed", failed.fix or "profile the model first")
+        return [timed(each.journal, each.manifest.results[0].series) for each in measured]
+
+
+def outcome_of(kind: str, decision: str, because: str, applied: Sequence[Applied]) -> RewriteOutcome:
+    groups: dict[tuple[str, str], list[str]] = {}
+    for each in applied:
+        if each.rewrite == kind:
+            groups.setdefault((each.operator, each.source), []).append(each.module)
+    rows = catalogue.CATALOGUE.get(kind, ())
+    used = [row for row in rows if any(operator in row.operators for operator, _ in groups)] or list(rows)
+    return RewriteOutcome(
+        kind,
+        decision,  # type: ignore[arg-type]
+        because,
+        why=tuple(row.why for row in used) or (catalogue.CONSTANTS_WHY,),
+        instead=tuple(row.instead for row in used) or (catalogue.CONSTANTS_INSTEAD,),
+        places=tuple(
+            Place(operator, source, tuple(dict.fromkeys(modules)), len(modules))
+            for (operator, source), modules in groups.items()
+        ),
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class _Proven:
+    sme2: OnSme2
+    flops: int | None = None
+    """Matrix arithmetic that ran on SME2; None if not tested."""
+
+
+@dataclass(slots=True)
+class _Proof:
+    """Runs programs under emulation once each, to see what runs on SME2."""
+
+    options: ProfileOptions
+    run: RunOptions
+    case: Case
+    home: Path
+    prover: Target
+    progress: Progress
+    known: dict[str, _Proven] = field(default_factory=dict)
+
+    def of(self, program: ExportResult) -> _Proven:
+        if program.sha256 not in self.known:
+            try:
+                self.known[program.sha256] = self._proven(program.pte)
+            except SetupError as problem:
+                self.known[program.sha256] = _Proven(OnSme2("not tested", problem.problem))
+        return self.known[program.sha256]
+
+    def _proven(self, program: Path) -> _Proven:
+        fed = feed(program, self.case.method, self.case.inputs)
+        seconds = emulated_seconds(program, self.case.method, fed.lengths)
+        if seconds > _LONGEST_PROOF_S:
+            raise SetupError(f"emulating this program takes about {duration(seconds)}", "profile it")
+        quick = self.options.model_copy(update={"quick": True})
+        root = self.home / str(len(self.known)) / self.prover.place
+        config = make_config(self.prover, program, root, quick, self.case)
+        (made,) = run_together([config], self.prover, replace(self.run, force=True), progress=self.progress)
+        coverage = made.data.outlook.coverage
+        return _Proven(on_sme2(made.data), coverage.flops if coverage.tested else None)
+
+
+def _move(program: Path, folder: Path) -> Path:
+    """Move a program and its companions; the program last, so that one that exists is whole."""
+    for path in sorted(program.parent.glob(f"{program.name}*"), reverse=True):
+        shutil.move(path, folder / path.name)
+    return folder / program.name
+
+
+def _remove(program: Path) -> None:
+    for path in sorted(program.parent.glob(f"{program.name}*")):
+        path.unlink()
+
+
+def _confirm(original: Path, program: Path, search: _Search, home: Path) -> ProgramsCompared:
+    options = search.options
+    search.candidates.progress.stage("measuring the choice again, on fresh turns")
+    return compare_programs(
+        original,
+        program,
+        target=options.target,
+        threads=options.threads[:1],
+        budget_s=(options.budget_s or _BUDGET_S) / 2,
+        method=options.method,
+        lengths=options.lengths,
+        values=options.values,
+        outdir=home,
+        run=replace(search.run, force=True),
+        progress=search.candidates.progress,
+    )
+
+
+def _facts(made: ExportResult, home: Path, run_dir: Path | None, proof: _Proof) -> ProgramFacts:
+    lowering = made.accuracy.lowering
+    known = proof.known.get(made.sha256)
+    return ProgramFacts(
+        program=files.relative_posix(home, made.pte),
+        sha256=made.sha256,
+        delegate_calls=made.coverage.partitions,
+        operators_outside=len(made.coverage.undelegated),
+        outputs_agree=made.accuracy.ok,
+        deviation=lowering.max_rel if lowering else None,
+        tolerance=lowering.tolerance if lowering else None,
+        sme2=known.sme2 if known else (read_on_sme2(run_dir) if run_dir else None),
+        run=files.relative_posix(home, run_dir) if run_dir else "",
+    )

@@ -1,0 +1,99 @@
+"""`sme2prof optimize`: rewrites are checked, measured, kept only where they help, and written down."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from said import says
+from torch import Tensor, nn
+
+from model_profiling.cli.main import main
+from model_profiling.export import rewrites
+from model_profiling.models.catalog import given_model
+from model_profiling.targets import TargetChoice
+from model_profiling.workflow.optimize import optimize_model
+from model_profiling.workflow.profile import ProfileOptions
+
+
+class Net(nn.Module):
+    """A convolution before a call that a made-up rewrite replaces."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.conv = nn.Conv2d(4, 4, 1)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return torch.relu(self.conv(x))
+
+
+@pytest.fixture
+def register() -> Iterator[Callable[..., None]]:
+    """Registers made-up rewrites, and removes them."""
+    catalogue, operators = dict(rewrites.CATALOGUE), dict(rewrites.BY_OPERATOR)
+
+    def add(name: str, operator: str, replacement: Callable[..., Any]) -> None:
+        rewrites.rewrite(name, f"aten.{operator}.default", why="why", instead="instead")(replacement)
+
+    yield add
+    for kept, now in ((catalogue, rewrites.CATALOGUE), (operators, rewrites.BY_OPERATOR)):
+        now.clear()  # type: ignore[attr-defined]
+        now.update(kept)  # type: ignore[attr-defined]
+
+
+def options(tmp_path: Path, target: str) -> ProfileOptions:
+    return ProfileOptions(target=TargetChoice(target), outdir=tmp_path, budget_s=2.0)
+
+
+def test_a_wrong_rewrite_is_dropped_and_the_module_stays_as_it_is(register: Any, tmp_path: Path) -> None:
+    register("wrong", "relu", lambda self: self * 1.5)
+    torch.manual_seed(1)
+    module = Net().train()
+    before = {name: tensor.clone() for name, tensor in module.state_dict().items()}
+    given = given_model(module, (torch.randn(1, 4, 8, 8),))
+    found = optimize_model(given, options(tmp_path, "emulated"), only=("wrong",)).found
+    (wrong,) = found.rewrites
+    assert wrong.decision == "dropped" and not found.helped
+    says(wrong.because, "outputs differ")
+    after = module.state_dict()
+    assert module.training and all(torch.equal(tensor, after[name]) for name, tensor in before.items())
+
+
+def test_from_the_command_line_a_program_is_made_faster(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    file = tmp_path / "nets.py"
+    file.write_text(
+        "import torch\nclass Net(torch.nn.Module):\n    def __init__(self):\n        super().__init__()\n"
+        "        self.conv = torch.nn.Conv2d(16, 16, 1)\n    def forward(self, x):\n"
+        "        return torch.nn.functional.mish(self.conv(x))\n\n"
+        "def net():\n    return Net(), (torch.randn(1, 16, 48, 48),)\n"
+    )
+    words = [
+        "optimize",
+        f"{file}:net",
+        "--target",
+        "host",
+        "--budget",
+        "4",
+        "--outdir",
+        str(tmp_path),
+        "--json",
+    ]
+    assert main(words) == 0
+    facts = json.loads(capsys.readouterr().out)
+    assert facts["kept"] == ["mish"] and facts["speedup"]["ratio"] > 1.2
+    program = Path(facts["program"])
+    assert program.name == "nets_net_xnnpack_fp32-optimized.pte" and program.is_file()
+    summary = json.loads(Path(f"{program}.json").read_text())
+    (applied,) = summary["rewrites"]
+    says(applied["source"], "nets.py:7", "mish")
+    home = Path(facts["report"]).parent
+    assert json.loads((home / "optimization.json").read_text())["optimized"]["operators_outside"] == 0
+    says((home / "optimization.md").read_text(), facts["verdict"], "x * n / (n + 2)", "nets.py:7")
+    assert main(["optimize", str(program)]) == 2
+    assert not list(home.glob(".candidates*")), "what was only tried is gone"

@@ -1,0 +1,129 @@
+"""Which rewrites `sme2prof optimize` keeps: exports and times are made up, the decisions are not."""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
+import pytest
+from said import says
+
+from model_profiling.core.errors import InputError
+from model_profiling.export.records import Accuracy, Applied, Coverage, Deviation, ExportResult
+from model_profiling.report.dtypes import OnSme2
+from model_profiling.report.optimization import Optimization, optimization_document
+from model_profiling.report.text import render_markdown
+from model_profiling.runs.comparability import Timed, compare_timed
+from model_profiling.targets import TargetChoice, TargetPlan
+from model_profiling.workflow import optimize
+from model_profiling.workflow.optimize import optimize_model
+from model_profiling.workflow.profile import Case, ProfileOptions
+
+KINDS = ("attention", "glu", "mish")
+"""Kinds of the catalogue, which all fit the made-up model."""
+
+
+def exported(_: object, *, outdir: Path, rewrites: Collection[str], **__: object) -> ExportResult:
+    pte = Path(outdir) / f"net_xnnpack_fp32{'-optimized' if rewrites else ''}.pte"
+    pte.parent.mkdir(parents=True, exist_ok=True)
+    # Leaving `glu` out changes nothing in the program.
+    content = str(sorted(set(rewrites) - {"glu"}))
+    for name in ("", ".etrecord", ".json"):
+        Path(f"{pte}{name}").write_text(content)
+    return ExportResult(
+        model="net", source="net", dtype="fp32", backend="xnnpack", seed=0, pte=pte,
+        etrecord=Path(f"{pte}.etrecord"), graph=None, summary=Path(f"{pte}.json"), sha256=content,
+        size_bytes=1, inputs=(), outputs=(), coverage=Coverage(9, 4 - len(rewrites), (), 0),
+        accuracy=Accuracy(Deviation(0.0, 0.0, 1e-4)), seconds=0.0, versions={}, calibration="", warnings=(),
+        rewrites=tuple(Applied(name, "aten.op", "layer", "net.py:3: line") for name in sorted(rewrites)),
+    )  # fmt: skip
+
+
+def timed(ms: float, seed: int) -> Timed:
+    noise = np.random.default_rng(seed).standard_normal((12, 4))
+    launches = {str(n): [[ms * (1 + 0.01 * each)] for each in row] for n, row in enumerate(noise)}
+    return Timed(rounds=[[turn[0] for turn in turns] for turns in launches.values()], launches=launches)
+
+
+@pytest.fixture
+def takes(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> dict[str, float]:
+    """Milliseconds: original, all, and all without each kind; what the kept ones take when measured again."""
+    times: dict[str, float] = {"original": 10.0, "all": 8.0, "again": 8.0}
+
+    def in_turns(_: object, programs: list[Path]) -> list[Timed]:
+        assert len(set(programs)) == len(programs)
+        ms = [times["original"], times["all"], *(times[kind] for kind in KINDS if kind in times)]
+        return [timed(each, seed) for seed, each in enumerate(ms[: len(programs)])]
+
+    def confirm(original: Path, program: Path, *_: object) -> Any:
+        assert original.is_file() and program.is_file()
+        speedup = compare_timed(timed(times["original"], 6), timed(times["again"], 7), same_run=False)
+        comparison = SimpleNamespace(series=[SimpleNamespace(end_to_end=speedup)])
+        return SimpleNamespace(comparison=comparison, a=tmp_path, b=tmp_path, warnings=())
+
+    monkeypatch.setattr(optimize, "export_model", exported)
+    monkeypatch.setattr(optimize, "one_case", lambda *_: Case())
+    monkeypatch.setattr(optimize, "_confirm", confirm)
+    monkeypatch.setattr(optimize._Search, "_in_turns", in_turns)
+    monkeypatch.setattr(optimize._Search, "_why_not_timed", lambda _: "")
+    return times
+
+
+def optimized(tmp_path: Path) -> tuple[Optimization, dict[str, str]]:
+    options = ProfileOptions(target=TargetChoice("host"), outdir=tmp_path)
+    outcome = optimize_model("net", options, only=KINDS)
+    programs = sorted((tmp_path / "artifacts").glob("*-optimized.pte*"))
+    assert len(programs) == (3 if outcome.program else 0), "with its companions, or not at all"
+    render_markdown(optimization_document(outcome.found))
+    return outcome.found, {each.name: each.decision for each in outcome.found.rewrites}
+
+
+def test_what_is_slower_or_makes_no_difference_is_dropped(takes: dict[str, float], tmp_path: Path) -> None:
+    takes |= {"attention": 10.0, "mish": 7.0}
+    found, decided = optimized(tmp_path)
+    assert decided == {"attention": "kept", "glu": "dropped", "mish": "dropped"}
+    because = {each.name: each.because for each in found.rewrites}
+    says(because["glu"], "the same without it")
+    says(because["mish"], "faster without it")
+    says(found.verdict, "as fast", "outputs agree", "1 rewrite kept of 3")
+
+
+def test_noise_that_looked_like_a_gain_is_not_reported(takes: dict[str, float], tmp_path: Path) -> None:
+    takes |= {"attention": 10.0, "mish": 8.0, "again": 10.0}
+    found, decided = optimized(tmp_path)
+    assert decided["mish"] == "dropped"
+    assert not found.helped and found.optimized is None
+    says(found.verdict, "Nothing helped")
+
+
+def test_rewrites_that_help_only_together_are_kept_together(takes: dict[str, float], tmp_path: Path) -> None:
+    takes |= {"attention": 8.0, "mish": 8.0}
+    found, decided = optimized(tmp_path)
+    assert set(decided.values()) == {"kept"} and found.helped
+
+
+def test_what_loses_sme2_arithmetic_is_dropped(
+    takes: dict[str, float], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    takes |= {"attention": 10.0, "mish": 9.0}
+    host, emulated = TargetChoice("host"), TargetChoice("emulated")
+    monkeypatch.setattr(optimize, "plan_targets", lambda _: TargetPlan(host, emulated, "no SME2 here"))
+
+    def proven(_: object, program: Path) -> optimize._Proven:
+        flops = 500 if "mish" in program.read_text() else 1000
+        return optimize._Proven(OnSme2("executed", "emulated", 1, 1, flops / 1000), flops)
+
+    monkeypatch.setattr(optimize._Proof, "_proven", proven)
+    found, decided = optimized(tmp_path)
+    assert decided == {"attention": "kept", "glu": "dropped", "mish": "dropped"}
+    says(found.rewrites[-1].because, "SME2")
+    assert found.optimized is not None and found.optimized.sme2 is not None
+    assert found.optimized.sme2.arithmetic_share == 1.0
+
+
+def test_an_unknown_rewrite_is_refused() -> None:
+    with pytest.raises(InputError, match=r"there is no rewrite 'atention'.*attention"):
+        optimize_model("toy_cnn", only=("atention",))

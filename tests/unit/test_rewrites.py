@@ -1,0 +1,203 @@
+"""Every rewrite equals the operator it replaces, or refuses its arguments."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from model_profiling.export.rewrites import BY_OPERATOR, CATALOGUE, Unfit
+
+Draw = Callable[[st.SearchStrategy[Any]], Any]
+Call = tuple[list[Any], dict[str, Any]]
+
+small = st.integers(1, 5)
+
+
+def _tensor(draw: Draw, *shape: int, dtype: torch.dtype = torch.float32) -> torch.Tensor:
+    torch.manual_seed(draw(st.integers(0, 1000)))
+    return torch.randn(*shape).to(dtype)
+
+
+def _shape(draw: Draw, least: int = 1, most: int = 4) -> list[int]:
+    return list(draw(st.lists(small, min_size=least, max_size=most)))
+
+
+def _dim(draw: Draw, shape: list[int]) -> int:
+    return int(draw(st.integers(-len(shape), len(shape) - 1)))
+
+
+def _attention(draw: Draw, dtype: torch.dtype) -> Call:
+    batch, groups, key_heads, length, keys, width = (draw(small) for _ in range(6))
+    heads = groups * key_heads
+    mask = draw(st.sampled_from(["none", "bool", "float", "causal", "per head"]))
+    query = _tensor(draw, batch, heads, length, width, dtype=dtype)
+    key = _tensor(draw, batch, key_heads, keys, width, dtype=dtype)
+    value = _tensor(draw, batch, key_heads, keys, draw(small), dtype=dtype)
+    given: dict[str, Any] = {"enable_gqa": groups > 1}
+    if mask == "bool":
+        given["attn_mask"] = torch.ones(batch, 1, length, keys, dtype=torch.bool).tril(keys - 1)
+    elif mask == "float":
+        given["attn_mask"] = _tensor(draw, length, keys, dtype=dtype)
+    elif mask == "per head":
+        given["attn_mask"] = _tensor(draw, batch, heads, length, keys, dtype=dtype)
+    elif mask == "causal":
+        given["is_causal"] = True
+    if draw(st.booleans()):
+        given["scale"] = 0.3
+    return [query, key, value], given
+
+
+def _elementwise(draw: Draw, dtype: torch.dtype) -> Call:
+    return [_tensor(draw, *_shape(draw), dtype=dtype) * 6], {}
+
+
+def _elu(draw: Draw, dtype: torch.dtype) -> Call:
+    return [_tensor(draw, *_shape(draw), dtype=dtype), draw(st.sampled_from([1.0, 0.5]))], {}
+
+
+def _matmul(draw: Draw, dtype: torch.dtype) -> Call:
+    batch = _shape(draw, 0, 3)
+    rows, inner, columns = (draw(small) for _ in range(3))
+    return [
+        _tensor(draw, *batch, rows, inner, dtype=dtype),
+        _tensor(draw, *batch, inner, columns, dtype=dtype),
+    ], {}
+
+
+def _pool(draw: Draw, dtype: torch.dtype) -> Call:
+    high, wide = draw(st.integers(3, 5)), draw(st.integers(3, 5))
+    image = _tensor(draw, 2, 3, high, wide, dtype=dtype)
+    if draw(st.booleans()):
+        kernel, around = draw(st.integers(2, 3)), draw(st.integers(0, 1))
+        return [image, [kernel], [draw(st.integers(1, 2))], [around], False, draw(st.booleans())], {}
+    more = draw(st.integers(0, 1))
+    return [image, [high + more, wide + more], [high, wide], [0, 0], more > 0 or draw(st.booleans())], {}
+
+
+def _adaptive(draw: Draw, dtype: torch.dtype) -> Call:
+    return [_tensor(draw, 1, 2, 6, 4, dtype=dtype), [draw(st.integers(1, 6)), draw(st.integers(1, 4))]], {}
+
+
+def _reduced(draw: Draw, dtype: torch.dtype) -> Call:
+    dims = draw(st.sampled_from([[2, 3], [-1, -2], [1], [3]]))
+    return [_tensor(draw, 2, 3, draw(small), draw(small), dtype=dtype), dims, draw(st.booleans())], {}
+
+
+def _one_dim(draw: Draw, dtype: torch.dtype) -> Call:
+    shape = _shape(draw)
+    return [_tensor(draw, *shape, dtype=dtype), _dim(draw, shape)], {}
+
+
+def _glu(draw: Draw, dtype: torch.dtype) -> Call:
+    shape = _shape(draw)
+    dim = _dim(draw, shape)
+    shape[dim] *= 2
+    return [_tensor(draw, *shape, dtype=dtype), dim], {}
+
+
+def _norm(draw: Draw, dtype: torch.dtype) -> Call:
+    shape = [*_shape(draw, 1, 3), draw(st.integers(2, 9))]
+    weights = [_tensor(draw, shape[-1], dtype=dtype) if draw(st.booleans()) else None for _ in range(2)]
+    return [_tensor(draw, *shape, dtype=dtype), [shape[-1]], *weights], {}
+
+
+def _chunk(draw: Draw, dtype: torch.dtype) -> Call:
+    shape = _shape(draw)
+    return [_tensor(draw, *shape, dtype=dtype), draw(small), _dim(draw, shape)], {}
+
+
+def _split(draw: Draw, dtype: torch.dtype) -> Call:
+    shape = _shape(draw)
+    dim = _dim(draw, shape)
+    sizes = draw(st.lists(small, min_size=1, max_size=3))
+    shape[dim] = sum(sizes)
+    return [_tensor(draw, *shape, dtype=dtype), sizes, dim], {}
+
+
+def _select(draw: Draw, dtype: torch.dtype) -> Call:
+    shape = _shape(draw)
+    dim = _dim(draw, shape)
+    return [_tensor(draw, *shape, dtype=dtype), dim, draw(st.integers(-shape[dim], shape[dim] - 1))], {}
+
+
+def _roll(draw: Draw, dtype: torch.dtype) -> Call:
+    shape = _shape(draw)
+    dims = draw(st.lists(st.integers(0, len(shape) - 1), min_size=1, max_size=3, unique=True))
+    shifts = [draw(st.integers(-7, 7)) for _ in dims]
+    return [_tensor(draw, *shape, dtype=dtype), shifts, dims], {}
+
+
+def _power(draw: Draw, dtype: torch.dtype) -> Call:
+    return [_tensor(draw, *_shape(draw), dtype=dtype).abs(), draw(st.sampled_from([0.5, 2, 3, 4, 1.5]))], {}
+
+
+def _masked(draw: Draw, dtype: torch.dtype) -> Call:
+    shape = _shape(draw)
+    filling = draw(st.sampled_from([0.0, -1.0, -10000.0]))
+    return [_tensor(draw, *shape, dtype=dtype), _tensor(draw, *shape) > 0, filling], {}
+
+
+CALLS: dict[str, Callable[[Draw, torch.dtype], Call]] = {
+    "scaled_dot_product_attention.default": _attention,
+    "matmul.default": _matmul,
+    "avg_pool2d.default": _pool,
+    "adaptive_avg_pool2d.default": _adaptive,
+    "mean.dim": _reduced,
+    "sum.dim_IntList": _reduced,
+    "amax.default": _reduced,
+    "glu.default": _glu,
+    "mish.default": _elementwise,
+    "hardsigmoid.default": _elementwise,
+    "silu.default": _elementwise,
+    "hardswish.default": _elementwise,
+    "elu.default": _elu,
+    "softmax.int": _one_dim,
+    "pow.Tensor_Scalar": _power,
+    "layer_norm.default": _norm,
+    "chunk.default": _chunk,
+    "split.Tensor": _chunk,
+    "split_with_sizes.default": _split,
+    "unbind.int": _one_dim,
+    "select.int": _select,
+    "squeeze.dim": _one_dim,
+    "squeeze.dims": lambda draw, dtype: ([_tensor(draw, 2, 1, 3, 1, dtype=dtype), [1, 3]], {}),
+    "unsqueeze.default": _one_dim,
+    "roll.default": _roll,
+    "masked_fill.Scalar": _masked,
+}
+
+
+def test_every_rewrite_of_the_catalogue_is_tried() -> None:
+    tried = {f"aten.{name}" for name in CALLS} | {"aten.masked_fill.Tensor"}
+    assert (
+        tried
+        == set(BY_OPERATOR)
+        == {name for kind in CATALOGUE.values() for each in kind for name in each.operators}
+    )
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float16], ids=["fp32", "fp16"])
+@pytest.mark.parametrize("name", CALLS)
+@settings(max_examples=25, deadline=None)
+@given(data=st.data())
+def test_a_rewrite_equals_its_operator_or_refuses(name: str, dtype: torch.dtype, data: st.DataObject) -> None:
+    packet, _, overload = name.partition(".")
+    operator = getattr(getattr(torch.ops.aten, packet), overload)
+    args, kwargs = CALLS[name](data.draw, dtype)
+    wanted = operator(*args, **kwargs)
+    parameters = [argument.name for argument in operator._schema.arguments]
+    given = dict(zip(parameters, args, strict=False)) | kwargs
+    if packet.endswith("squeeze"):
+        given["operator"] = f"aten.{name}"
+    try:
+        made = BY_OPERATOR[f"aten.{name}"].replacement(**given)
+    except Unfit:
+        return
+    close = {"rtol": 2e-2, "atol": 2e-2} if dtype == torch.float16 else {"rtol": 1e-4, "atol": 1e-5}
+    several = isinstance(wanted, list | tuple)
+    torch.testing.assert_close(list(made) if several else made, list(wanted) if several else wanted, **close)
