@@ -177,7 +177,7 @@ _IN_CONFIGS_ALONE = re.compile(r"\b(output_root|cpu_affinity|schedule\.\w+)\b")
 def test_rooms_that_serve_every_command_name_no_setting_of_a_config() -> None:
     """`profile`, `llm` and `compare` have options instead, or none; errors and warnings of these rooms are
     theirs, too."""
-    for room in ("statistics", "run", "pipeline"):
+    for room in ("statistics", "runs"):
         for file in sorted((Path(model_profiling.__file__).parent / room).rglob("*.py")):
             nodes = list(ast.walk(ast.parse(file.read_text(encoding="utf-8"))))
             comments = {id(node.value) for node in nodes if isinstance(node, ast.Expr)}
