@@ -176,6 +176,10 @@ def where(operator: Operator) -> str:
     return ", ".join(filter(None, (place.module_path, place.short_line))) if place.short_line else place.layer
 
 
+def concerns_of(operators: Sequence[Operator]) -> tuple[Concern, ...]:
+    return tuple(Concern((each,), where(each)) for each in operators)
+
+
 def _where_all(concerns: Sequence[Concern]) -> str:
     """The place of one concern; for several, the line and the number of modules."""
     first, places = concerns[0], {concern.where for concern in concerns}

@@ -7,7 +7,7 @@ from math import prod
 
 from model_profiling.analysis.causes.case import CONVERSIONS, Case, Free, MethodFlow, counted, some_of
 from model_profiling.analysis.causes.outside import why_outside
-from model_profiling.analysis.findings import Concern, Finding, line_or_layer, source_line, where
+from model_profiling.analysis.findings import Concern, Finding, concerns_of, line_or_layer, source_line, where
 from model_profiling.analysis.operators import Operator
 from model_profiling.analysis.series_views import calls_of
 from model_profiling.core.formatting import listing, plural
@@ -40,21 +40,24 @@ def conversions(case: Case, free: Free) -> Finding | None:
             "quantize the operators before and after them too, so that data stays in one format",
             "feed quantized input if the application has it: camera images already have 8 bits",
         )
-        return case.finding(_ID, title, steps, converting, {"islands": 0})
-    return case.finding(
+        finding = Finding(_ID, title, steps, case.series, concerns_of(converting), {"islands": 0})
+        return case.bounded(finding)
+    steps = (
+        "also quantize the operators named here, or replace them with operators that the quantizer knows",
+        "move what must stay in floating point to the start or end of the model",
+    )
+    only_pads = {each.kind for _, between in islands for each in between} == {"pad"}
+    finding = Finding(
         _ID,
         f"Keep {plural(len(islands), 'part')} of the model in one number format: "
         f"{plural(len(inside), 'conversion')} {'is' if len(inside) == 1 else 'are'} around "
         f"{'it' if len(islands) == 1 else 'them'}",
-        f"the quantizer leaves pads in floating point: {PADDING}"
-        if {each.kind for _, between in islands for each in between} == {"pad"}
-        else (
-            "also quantize the operators named here, or replace them with operators that the quantizer knows",
-            "move what must stay in floating point to the start or end of the model",
-        ),
-        [concern for island in islands for concern in _around(*island)],
+        (f"the quantizer leaves pads in floating point: {PADDING}",) if only_pads else steps,
+        case.series,
+        tuple(concern for island in islands for concern in _around(*island)),
         {"islands": len(islands), "conversions": len(inside), "elsewhere": len(converting) - len(inside)},
     )
+    return case.bounded(finding)
 
 
 def _converts(case: Case, operator: Operator) -> bool:
@@ -167,15 +170,17 @@ def same_each_time(case: Case, free: Free) -> Finding | None:
     calls = {operator.call for operator in same if not operator.delegated}
     calling_ms = calls_of(case.series).saved_ms(0, calls) if case.timed and calls else 0.0
     first, *others = _once(same)
-    return case.finding(
+    finding = Finding(
         "input-independent",
         f"Compute {counted(same)} once, not in every inference",
         (f"their results do not depend on the model's input: {first}", *others),
-        same,
+        case.series,
+        concerns_of(same),
         {"outside_delegates": sum(not operator.delegated for operator in same)},
-        besides=case.series.spent_ms(calling_ms),
+        besides=case.series.spent_ms(calling_ms) if calling_ms else None,
         besides_what="calling them",
     )
+    return case.bounded(finding)
 
 
 def _lines_of_replaced_calls(case: Case) -> set[str]:

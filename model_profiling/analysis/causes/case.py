@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 
 from model_profiling.analysis.coverage import Coverage
-from model_profiling.analysis.findings import WORTH, Concern, Finding, by_kind, percent, where
+from model_profiling.analysis.findings import WORTH, Concern, Finding, by_kind, percent
 from model_profiling.analysis.operators import CUT, Operator
 from model_profiling.analysis.pairing import Pairing
-from model_profiling.analysis.series import SeriesAnalysis, Spent
+from model_profiling.analysis.series import SeriesAnalysis
 from model_profiling.config.series import Series
 from model_profiling.core.formatting import listing, plural, several
 from model_profiling.program.delegates.reach import reach_in
@@ -98,49 +98,18 @@ class Case:
             flows[name] = MethodFlow(flow, independent, operators)
         return flows
 
-    def finding(
-        self,
-        id: str,
-        title: str,
-        steps: str | Sequence[str],
-        about: Sequence[Operator | Concern],
-        evidence: Mapping[str, object] | None = None,
-        *,
-        saved_ms: float | None = None,
-        besides: Spent | None = None,
-        besides_what: str = "",
-        first_step: str = "",
-        has_cure: bool = True,
-        slower: float = 1.0,
+    def bounded(
+        self, finding: Finding, saved_ms: float | None = None, *, slower: float = 1.0
     ) -> Finding | None:
-        """A finding about operators that may save `saved_ms`, by default all of their time, and `besides`;
-        None if that is too little.
-
-        Without latencies, they are known to take about `slower` times as long as their work suggests.
-        """
-        concerns = tuple(
-            each if isinstance(each, Concern) else Concern((each,), where(each)) for each in about
-        )
+        """The finding with the bound of saving `saved_ms`, by default all of its operators' time, and what is
+        `besides` them; None if that is too little. Without latencies it gets its share of the work, where its
+        operators are known to take about `slower` times as long as their work suggests."""
+        if not self.timed:
+            return replace(finding, weight_pct=self._work_pct(finding.concerns, slower))
         if saved_ms is None:
-            saved_ms = self.series.spent_by([one for each in concerns for one in each.operators]).ms
-        beside_ms = besides.ms if besides else 0.0
-        gain = self.series.gain_pct(saved_ms, beside_ms) if self.timed else None
-        if gain is not None and gain < 100 * WORTH:
-            return None
-        return Finding(
-            id,
-            title,
-            (steps,) if isinstance(steps, str) else tuple(steps),
-            self.series,
-            concerns,
-            evidence or {},
-            gain,
-            besides if beside_ms else None,
-            besides_what,
-            first_step=first_step,
-            has_cure=has_cure,
-            weight_pct=0.0 if self.timed else self._work_pct(concerns, slower),
-        )
+            saved_ms = self.series.spent_by(finding.operators).ms
+        gain = self.series.gain_pct(saved_ms, finding.besides.ms if finding.besides else 0.0)
+        return replace(finding, max_gain_pct=gain) if gain >= 100 * WORTH else None
 
     def _work_pct(self, concerns: Sequence[Concern], slower: float) -> float:
         """Their share of all work, for the order of findings without a bound."""

@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
 from model_profiling.analysis.causes.case import CONVERSIONS, Case, Free, MethodFlow, identities
-from model_profiling.analysis.findings import Concern, Finding, where
+from model_profiling.analysis.findings import Concern, Finding, concerns_of, where
 from model_profiling.analysis.operators import Operator
 from model_profiling.analysis.series import SeriesAnalysis
 from model_profiling.core.formatting import size
@@ -200,11 +200,14 @@ def cache_copies(case: Case, free: Free) -> Finding | None:
         # A program may not tell how many tokens a prompt had, only how many it may have.
         when = "for one token" if layers.tokens == 1 else "in each inference"
         several = f"{len(order)} copies" if len(order) > 1 else "a copy"
-        return case.finding(
+        finding = Finding(
             "cache-copies",
             f"Avoid {several} of the whole KV cache: {size(copied)} {when}",
             ways,
-            [Concern((each,), where(each), size(written[each]), {"bytes": written[each]}) for each in order],
+            case.series,
+            tuple(
+                Concern((each,), where(each), size(written[each]), {"bytes": written[each]}) for each in order
+            ),
             {
                 "bytes": copied,
                 "bytes_per_token": copied // max(1, layers.tokens),
@@ -213,6 +216,7 @@ def cache_copies(case: Case, free: Free) -> Finding | None:
                 "share": spent.share if timed else None,
             },
         )
+        return case.bounded(finding)
     return None
 
 
@@ -224,19 +228,22 @@ def unused_scores(case: Case, free: Free) -> Finding | None:
         if not own or rows < 2 or rows != layers.tokens:
             continue
         spent = case.series.spent_by(own)
-        return case.finding(
+        finding = Finding(
             "unused-scores",
             f"Compute the scores of the last token only, not of all {rows}",
-            "take the last token before the last linear layer, as `layer(hidden[:, -1])` (transformers: "
-            "logits_to_keep=1; export_llm: generate_full_logits=False)",
-            [Concern(tuple(own), where(own[0]), f"{rows} rows")],
+            (
+                "take the last token before the last linear layer, as `layer(hidden[:, -1])` (transformers: "
+                "logits_to_keep=1; export_llm: generate_full_logits=False)",
+            ),
+            case.series,
+            (Concern(tuple(own), where(own[0]), f"{rows} rows"),),
             {
                 "tokens": rows,
                 "weight_bytes": layers.score_bytes,
                 "share": spent.share if case.series.times.are_latencies else None,
             },
-            saved_ms=spent.ms * (1 - 1 / rows),
         )
+        return case.bounded(finding, spent.ms * (1 - 1 / rows))
     return None
 
 
@@ -274,12 +281,13 @@ def weights_bound(case: Case, free: Free) -> Finding | None:
         formats = " and ".join(f"{name} {size(read)}" for name, read in smaller.items())
         saved = max((weights - read for read in smaller.values()), default=0)
         cure = f"use smaller weights (`--dtype`): {formats} in place of {size(weights)} for each token"
-        return case.finding(
+        finding = Finding(
             "weights-bound",
             f"Memory limits the answer: reading {size(weights + cache)} for a token takes {100 * share:.0f}% "
             "of its time; SME2 does not change that",
-            cure if smaller else "the weights have 4 bits already: only a smaller model reads less",
-            [each for each in free if each.category in MATRIX],
+            (cure if smaller else "the weights have 4 bits already: only a smaller model reads less",),
+            series,
+            concerns_of([each for each in free if each.category in MATRIX]),
             {
                 "weight_bytes": weights,
                 "cache_bytes": cache,
@@ -287,7 +295,7 @@ def weights_bound(case: Case, free: Free) -> Finding | None:
                 "share": share,
                 "smaller": smaller,
             },
-            saved_ms=saved / rate * 1e3,
             has_cure=bool(smaller),
         )
+        return case.bounded(finding, saved / rate * 1e3)
     return None

@@ -154,13 +154,14 @@ def depthwise_as_igemm(case: Case, free: Free) -> Finding | None:
     if not slow or not case.matters(slow):
         return None
     named = "depthwise" if all(_per_group(each)[0] == 1 for each in slow) else "grouped"
-    return case.finding(
+    finding = Finding(
         "depthwise-as-igemm",
         f"Give {plural(len(slow), f'{named} convolution')} a shape that XNNPACK has kernels for",
-        _other_shapes(slow),
-        [_grouped_concern(each) for each in slow],
-        slower=_FEW_CHANNELS,  # a tile computes so many columns, whatever the group has
+        tuple(_other_shapes(slow)),
+        case.series,
+        tuple(map(_grouped_concern, slow)),
     )
+    return case.bounded(finding, slower=_FEW_CHANNELS)  # a tile has so many columns, whatever the group has
 
 
 def _runs_as_product(operator: Operator) -> bool:

@@ -16,7 +16,7 @@ from model_profiling.analysis.causes.case import (
 )
 from model_profiling.analysis.causes.matrix import reads_patches
 from model_profiling.analysis.causes.outside import around_outside
-from model_profiling.analysis.findings import Concern, Finding, by_kind, source_line, where
+from model_profiling.analysis.findings import Concern, Finding, by_kind, concerns_of, source_line, where
 from model_profiling.analysis.operators import Operator
 from model_profiling.core.formatting import plural
 from model_profiling.program.category import Category
@@ -67,15 +67,17 @@ def copies(case: Case, free: Free) -> Finding | None:
     helped = [kind for kind in costly if kind != "concatenate" or _feed_layers(case, kinds[kind])]
     ways = [_way(kind, kinds[kind][0]) for kind in helped]
     mostly = f", mostly {_SEVERAL.get(costly[0], f'{costly[0]}s')}" if len(costly) == 1 < len(moving) else ""
-    return case.finding(
+    finding = Finding(
         "data-movement",
         f"Avoid {plural(len(moving), 'operator')} that only {'moves' if len(moving) == 1 else 'move'} data"
         f"{mostly}",
-        ways[:KINDS_NAMED] or "no cure is known: later operators need the data in this form",
-        moving,
+        tuple(ways[:KINDS_NAMED]) or ("no cure is known: later operators need the data in this form",),
+        series,
+        concerns_of(moving),
         evidence,
         has_cure=any(kind in _REPLACED for kind in helped),
     )
+    return case.bounded(finding)
 
 
 def _way(kind: str, largest: Operator) -> str:
@@ -171,15 +173,16 @@ def cancelling_transposes(case: Case, free: Free) -> Finding | None:
     # What nothing helps against is named, but is not in the bound if something helps against others.
     removed = [one for each in concerns if each.note in ways or not ways for one in each.operators]
     does = "Remove" if ways else "Nothing is known to remove"
-    return case.finding(
+    finding = Finding(
         "cancelling-transposes",
         f"{does} {plural(len(removed), 'transpose')} that others undo",
-        tuple(ways.values()) or _NOTHING_HELPS,
-        concerns,
+        tuple(ways.values()) or (_NOTHING_HELPS,),
+        case.series,
+        tuple(concerns),
         {"transposes": len(operators), "added_by_lowering": added},
-        saved_ms=case.series.spent_by(removed).ms,
         has_cure=bool(ways),
     )
+    return case.bounded(finding, case.series.spent_by(removed).ms)
 
 
 def _cancelling(
@@ -235,20 +238,21 @@ def layout_changes(case: Case, free: Free) -> Finding | None:
     worth = [operator for operator in added if case.weight(operator) >= enough]
     between = [(operator, *_between(case, operator)) for operator in worth]
     first, *others = _one_layout(case, between)
-    return case.finding(
+    finding = Finding(
         "layout-changes",
         f"Remove {plural(len(worth), 'layout change')} that lowering added",
         (f"keep one layout through the model: {first}", *others),
-        [
+        case.series,
+        tuple(
             Concern(
                 (operator,), f"between {before} and {after}", "", {"between": [before, after]}, between=True
             )
             for operator, before, after in between
-        ],
+        ),
         {"added_by_lowering": len(added)},
-        saved_ms=case.series.spent_by(added).ms,
         first_step=first,
     )
+    return case.bounded(finding, case.series.spent_by(added).ms)
 
 
 def _one_layout(case: Case, between: Sequence[tuple[Operator, str, str]]) -> Iterator[str]:

@@ -207,11 +207,12 @@ def outside(case: Case, free: Free) -> Finding | None:
     spelt = frozenset(each[0].remedy for each in told)
     first = alike[0][0]
     entering = f", and entering and leaving {plural(joined, 'delegate call')} that would disappear"
-    return case.finding(
+    finding = Finding(
         OUTSIDE,
         _title(left, alike, helped=bool(helped), delegates=bool(series.first.delegate_calls)),
         _to_do(case, left, lines, told, alone=len(alike) == 1),
-        [
+        series,
+        (
             *(_concern(line, call, spelt, calls) for line in lines for call in line.calls),
             *(
                 Concern(
@@ -219,16 +220,15 @@ def outside(case: Case, free: Free) -> Finding | None:
                 )
                 for each, near in around
             ),
-        ],
+        ),
         evidence,
-        saved_ms=own.ms + added.ms,
-        besides=beside,
+        besides=beside if beside.ms else None,
         besides_what=f"calling them{entering if joined else ''}",
         # The reason for the longest one; the action has all reasons.
         first_step=f"{first.reasons[0].plainly}; {first.remedy}" if first.reasons and taken else "",
         has_cure=bool(helped) or not series.first.delegate_calls,
-        slower=_PORTABLE,
     )
+    return case.bounded(finding, own.ms + added.ms, slower=_PORTABLE)
 
 
 def around_outside(case: Case, free: Free) -> list[tuple[Operator, Operator]]:
