@@ -74,16 +74,14 @@ def place_of(name: str) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Cluster:
-    """CPUs of one kind. `capacity` is the kernel's figure for their speed (1024 is the fastest);
-    `highest_khz` is the hardware's limit, `allowed_khz` the system's current one."""
+    """CPUs of one kind. `capacity` is the kernel's figure for their speed (1024 is the fastest),
+    `highest_khz` the hardware's limit."""
 
     name: ClusterName
     cpus: tuple[int, ...]
     cpu: str | None = None
     capacity: int | None = None
     highest_khz: int | None = None
-    allowed_khz: int | None = None
-    now_khz: int | None = None
     governor: str | None = None
 
 
@@ -149,8 +147,6 @@ def cpus_of_cluster(clusters: Sequence[Cluster], wanted: ClusterName, machine: s
 CPU_FILES = {
     "capacity": "/sys/devices/system/cpu/cpu[0-9]*/cpu_capacity",
     "highest_khz": "/sys/devices/system/cpu/cpu[0-9]*/cpufreq/cpuinfo_max_freq",
-    "allowed_khz": "/sys/devices/system/cpu/cpu[0-9]*/cpufreq/scaling_max_freq",
-    "now_khz": "/sys/devices/system/cpu/cpu[0-9]*/cpufreq/scaling_cur_freq",
     "cpu_governor": "/sys/devices/system/cpu/cpu[0-9]*/cpufreq/scaling_governor",
 }
 _MOST_CPUS = 1024
@@ -170,7 +166,6 @@ def find_clusters(
     kinds: dict[_Kind, list[int]] = {}
     for cpu in sorted(capacity.keys() | highest.keys()):
         kinds.setdefault((capacity.get(cpu, 0), highest.get(cpu, 0)), []).append(cpu)
-    allowed, now = (_numbers(texts.get(name, {})) for name in ("allowed_khz", "now_khz"))
     governors = {
         number: text.strip()
         for path, text in texts.get("cpu_governor", {}).items()
@@ -183,9 +178,6 @@ def find_clusters(
             cpu=_one_of(parts or {}, cpus),
             capacity=kind[0] or None,
             highest_khz=kind[1] or None,
-            # If the CPUs of a cluster differ for the moment, the lowest limit counts.
-            allowed_khz=min((allowed[cpu] for cpu in cpus if cpu in allowed), default=None),
-            now_khz=max((now[cpu] for cpu in cpus if cpu in now), default=None),
             governor=_one_of(governors, cpus),
         )
         for place, (kind, cpus) in enumerate(sorted(kinds.items()))

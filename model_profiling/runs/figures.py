@@ -7,7 +7,7 @@ times are not latencies, there are no such figures.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -23,7 +23,7 @@ from model_profiling.runs import Latency, Manifest, Metrics, PairSpeedup, Result
 from model_profiling.runs.comparability import compare_timed, timed
 from model_profiling.runs.journal import Entry, Journal, seconds_of
 from model_profiling.runs.manifest import Ended, Machine, ScheduleFacts, State
-from model_profiling.runs.metrics import MachineUse, PairParity, RobustStats, TracerCost
+from model_profiling.runs.metrics import PairParity, RobustStats, TracerCost
 from model_profiling.runs.schedule import TRACED_ROUNDS, Order
 from model_profiling.runs.times import times_of_mode
 from model_profiling.statistics.latency import (
@@ -197,7 +197,6 @@ def _latency(journal: Journal, series: Series) -> Latency:
         rounds=len(entries),
         measured=journal.rule(series.threads).measure,
         way="lockstep" if _in_turns(entries) else "rounds",
-        machine=_machine_use(entries),
         end_to_end_ms=_summary(untraced),
         traced_ms=_summary(traced),
         tracer_cost=_tracer_cost(untraced, traced),
@@ -246,42 +245,6 @@ def _conditions(machine: Machine) -> Conditions:
 def _in_turns(entries: Sequence[Entry]) -> bool:
     """Whether a series took turns in most of its rounds."""
     return 2 * sum(entry.launch is not None for entry in entries) > len(entries)
-
-
-def _machine_use(entries: Sequence[Entry]) -> MachineUse | None:
-    turns = [entry for entry in entries if entry.use and entry.machine_before and entry.machine_after]
-    if not turns:
-        return None
-    uses = [entry.use for entry in turns if entry.use]
-    moments = [moment for entry in turns for moment in (entry.machine_before, entry.machine_after) if moment]
-    inferences = [ns for entry in turns for turn in entry.turns_ns for ns in turn]
-    clocks = [clock for moment in moments for clock in moment.frequencies_khz or () if clock is not None]
-    stolen, ticks = (
-        [
-            after - before
-            for entry in turns
-            if (before := getattr(entry.machine_before, name)) is not None
-            and (after := getattr(entry.machine_after, name)) is not None
-        ]
-        for name in ("steal_ticks", "total_ticks")
-    )
-    return MachineUse(
-        launches=len(turns),
-        inferences=len(inferences),
-        cpu_time_share=sum(use.cpu_ns for use in uses) / sum(inferences) if sum(inferences) else None,
-        involuntary_switches=sum(use.involuntary_switches for use in uses),
-        voluntary_switches=sum(use.voluntary_switches for use in uses),
-        major_faults=sum(use.major_faults for use in uses),
-        stolen_share=sum(stolen) / sum(ticks) if stolen and sum(ticks) else None,
-        load=_range(moment.load_average for moment in moments),
-        temperature_c=_range(moment.temperature_c for moment in moments),
-        clock_khz=_range(clocks),
-    )
-
-
-def _range(values: Iterable[float | None]) -> tuple[float, float] | None:
-    numbers = [value for value in values if value is not None]
-    return (min(numbers), max(numbers)) if numbers else None
 
 
 def _summary(rounds: list[list[float]]) -> LatencySummary | None:

@@ -33,25 +33,6 @@ class TracerCost:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class MachineUse:
-    """What the machine did during a series' turns; tuples are (minimum, maximum)."""
-
-    launches: int = 0
-    inferences: int = 0
-    """Including those that do not count."""
-    cpu_time_share: float | None = None
-    """CPU time divided by the time of its turns; below the number of threads, it waited for a core."""
-    involuntary_switches: int = 0
-    voluntary_switches: int = 0
-    major_faults: int = 0
-    stolen_share: float | None = None
-    """Share of the machine's CPU time that the hypervisor gave to others."""
-    load: tuple[float, float] | None = None
-    temperature_c: tuple[float, float] | None = None
-    clock_khz: tuple[float, float] | None = None
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
 class Latency:
     """The latencies of one series, in milliseconds."""
 
@@ -61,7 +42,6 @@ class Latency:
     """Launches in lockstep."""
     measured: Measure = "wall time, unchecked"
     way: Literal["lockstep", "rounds"] = "rounds"
-    machine: MachineUse | None = None
     end_to_end_ms: LatencySummary | None = None
     """Without the tracer: what a user of the model waits."""
     traced_ms: LatencySummary | None = None

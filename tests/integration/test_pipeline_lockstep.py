@@ -78,9 +78,6 @@ def test_every_turn_is_kept_and_the_budget_ends_it(exported, tmp_path: Path) -> 
         assert all(start >= end for (start, _), end in zip(order[1:], ends, strict=False))
     for latency in outcome.run.metrics.latencies:
         assert latency.way == "lockstep" and latency.rounds == len(one)
-        assert latency.machine is not None and latency.machine.inferences == sum(
-            len(turn) for entry in one for turn in entry.turns_ns
-        )
     (found,) = outcome.run.metrics.comparisons
     assert found.speedup.unit == "launch" and found.speedup.rounds == len(one)
     valid = validate(outcome.run_dir)
