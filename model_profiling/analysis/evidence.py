@@ -111,8 +111,8 @@ def gather_evidence(run: Run, analysed: Sequence[SeriesAnalysis]) -> tuple[Place
 
 
 def kept_evidence(run: Run) -> Evidence | None:
-    """Evidence from another run of the same program: kept in `run`, else that of an emulated run beside it
-    (made later, or by version 0.1.0)."""
+    """Evidence from another run of the same program: kept in `run`, else that of an emulated run beside it,
+    made later."""
     kept, manifest = run.evidence, run.manifest
     if kept is not None and not kept.problem:
         return kept

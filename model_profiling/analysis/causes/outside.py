@@ -194,23 +194,14 @@ def outside(case: Case, free: Free) -> Finding | None:
         "outside_by_kind": {kind: len(members) for kind, members in by_kind(left).items()},
         "reasons_known": any(line.reasons for line in lines),
     }
-    if case.timed:
-        evidence |= {
-            "operators_share": own.share,
-            "around_share": added.share,
-            "boundary_ms": beside.ms,
-            "boundary_share": beside.share,
-            "entering_ms": calls.entering_ns / 1e6,
-        }
     alike = _alike(helped or lines)
-    told = _told(case, alike, own.ms)
-    spelt = frozenset(each[0].remedy for each in told)
+    spelt = frozenset(each[0].remedy for each in alike[:_NAMED])
     first = alike[0][0]
     entering = f", and entering and leaving {plural(joined, 'delegate call')} that would disappear"
     finding = Finding(
         OUTSIDE,
         _title(left, alike, helped=bool(helped), delegates=bool(series.first.delegate_calls)),
-        _to_do(case, left, lines, told, alone=len(alike) == 1),
+        _to_do(case, left, lines, alike),
         series,
         (
             *(_concern(line, call, spelt, calls) for line in lines for call in line.calls),
@@ -317,18 +308,6 @@ def _alike(lines: Sequence[OutsideLine]) -> list[tuple[OutsideLine, ...]]:
     return [tuple(members) for members in found.values()]
 
 
-def _told(
-    case: Case, alike: Sequence[tuple[OutsideLine, ...]], whole_ms: float
-) -> list[tuple[OutsideLine, ...]]:
-    """The groups that the advice spells out: not those with hardly any of the time outside."""
-
-    def takes(lines: Sequence[OutsideLine]) -> float:
-        return case.series.spent_by([operator for line in lines for operator in line.operators]).ms
-
-    first, *others = alike[:_NAMED]
-    return [first, *(each for each in others if not case.timed or takes(each) >= _LITTLE * whole_ms)]
-
-
 def _names(lines: Sequence[OutsideLine], *, quoted: bool = False) -> str:
     """`conv1d and weight_norm`; `quoted` at the start of a sentence, which keeps them as written."""
     names = dict.fromkeys(f"`{line.name}`" if quoted and line.called else line.name for line in lines)
@@ -376,15 +355,13 @@ def _to_do(
     case: Case,
     left: Sequence[Operator],
     lines: Sequence[OutsideLine],
-    told: Sequence[Sequence[OutsideLine]],
-    *,
-    alone: bool,
+    alike: Sequence[Sequence[OutsideLine]],
 ) -> tuple[str, ...]:
     """What to do, one thing each."""
     if not case.series.first.delegate_calls:
         return ("no delegate took anything: export with --backend xnnpack",)
     if any(line.reasons for line in lines):
-        parts = [_advice(each, alone=alone) for each in told]
+        parts = [_advice(each, alone=len(alike) == 1) for each in alike[:_NAMED]]
         beyond = [
             f"{each[0].name}{_places(each)}" for each in _alike([line for line in lines if not line.helped])
         ]
