@@ -79,7 +79,7 @@ VERBS: dict[str, Callable[[Path], object]] = {
 
 _WRITTEN = (
     *(names.REPORT, names.REPORT_PAGE, names.ANALYSIS, names.INDEX, names.SHARED, names.KERNEL_VIEW),
-    *(names.WORK, names.FOR_TOOLS, f"report{names.PICTURES}", names.FAILED_LAUNCH, names.FACTORS),
+    *(names.WORK, names.FOR_TOOLS, f"report{names.PICTURES}", names.FAILED_LAUNCH),
     *(f"{names.FOR_TOOLS}/trace.json", "../.run.lock"),
     "../runs_index.html",
 )  # fmt: skip

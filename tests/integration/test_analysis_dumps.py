@@ -19,7 +19,7 @@ from model_profiling.core import process
 from model_profiling.etdump import read_etdump
 from model_profiling.program.category import Category
 from model_profiling.program.graph_file import make_graph, read_graph_file, record_beside, write_graph_file
-from model_profiling.report.breakdown import line_cell
+from model_profiling.report.breakdown import place_cells
 from model_profiling.runs import Times
 from model_profiling.runs.shared_fields import SharedFields
 from model_profiling.targets import Job
@@ -123,7 +123,7 @@ def test_a_layer_without_a_line_of_the_model_is_named_and_never_a_file_of_torch(
     (changes,) = (found for found in analysis.findings if found.id == "layout-changes")
     assert f'between {before} and Conv2d "0"' in {concern.where for concern in changes.concerns}
     convolutions = [each for each in analysis.series[0].operators if each.category is Category.CONV]
-    assert [line_cell(each) for each in convolutions] == ['Conv2d "0"', 'Conv2d "2"']
+    assert [place_cells(each)[1] for each in convolutions] == ['Conv2d "0"', 'Conv2d "2"']
 
 
 def test_a_1x1_convolution_shown_as_fully_connected_counts_as_convolution_when_the_graph_says_so(

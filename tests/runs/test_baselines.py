@@ -135,11 +135,17 @@ def test_phases_of_a_language_model_are_told_in_tokens_and_other_cases_refused(t
     )
     slow_down(b, 1.5)
     median = load(SME2 / "metrics.json")["latencies"][0]["end_to_end_ms"]["median"]
-    fast, slow = (f"{1e3 / ms:,.0f}" for ms in (median, 1.5 * median))
+    fast = f"{1e3 / median:,.0f}"
+    compared = json.loads(sme2prof("compare", a, b, "--json").stdout)["series"][0]
+    assert compared["tokens_per_s"]["a"] == pytest.approx(1.5 * compared["tokens_per_s"]["b"])
+    assert compared["tokens_per_s"]["b"] == pytest.approx(1e3 / compared["compared_ms"]["b"])
+    faster, slower = (f"{compared['tokens_per_s'][side]:,.0f}" for side in "ab")
     done = sme2prof("compare", a, b, *GATE)
     assert done.returncode == 1
-    says(done.stdout, "A tokens/s", f"{slow} instead of {fast} tokens/s, more than the 5.0% allowed")
-    says(sme2prof("compare", a, b).stdout, "A is 1.50x as fast as B", f"{fast} instead of {slow} tokens/s")
+    says(done.stdout, "A tokens/s", f"{slower} instead of {faster} tokens/s, more than the 5.0% allowed")
+    says(
+        sme2prof("compare", a, b).stdout, "A is 1.50x as fast as B", f"{faster} instead of {slower} tokens/s"
+    )
     store = Store.open(tmp_path / "store.db", make=True)
     store.add([a], HERE)
     stored = sme2prof("compare", b, "--against", "store:last-good", "--store", store.address, *GATE)
