@@ -4,36 +4,25 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
-from pathlib import Path
 from typing import Any
 
-from model_profiling.analysis.causes.avoidable import conversions, same_each_time
-from model_profiling.analysis.causes.case import (
-    Case,
-    Free,
-    WalkedMethods,
-    identities,
+from model_profiling.analysis.causes.avoidable import (
+    cancelling_transposes,
+    conversions,
+    copies,
+    layout_changes,
+    same_each_time,
 )
-from model_profiling.analysis.causes.language import cache_copies, unused_scores, weights_bound
-from model_profiling.analysis.causes.matrix import (
-    depthwise_as_igemm,
-    matrix_bound,
-    precision_not_as_asked,
-)
-from model_profiling.analysis.causes.movement import cancelling_transposes, copies, layout_changes
+from model_profiling.analysis.causes.language import cache_copies, unused_scores
+from model_profiling.analysis.causes.matrix import depthwise_as_igemm, matrix_bound, precision_not_as_asked
 from model_profiling.analysis.causes.outside import outside
 from model_profiling.analysis.causes.sme2 import misses_sme2, sme2_no_faster, sme2_slower, wrong_layer_norms
 from model_profiling.analysis.coverage import Coverage
-from model_profiling.analysis.findings import Finding
+from model_profiling.analysis.findings import Case, Finding, Free, WalkedMethods, identities
 from model_profiling.analysis.pairing import Pairing, SideBySide, how_measured
 from model_profiling.analysis.series import SeriesAnalysis
-from model_profiling.config import names
 from model_profiling.config.series import Series
-from model_profiling.core.errors import ProfilingError
 from model_profiling.core.formatting import listing, plural
-from model_profiling.core.number_formats import format_of_name
-from model_profiling.runs.manifest import read_manifest
-from model_profiling.runs.metrics import read_metrics
 from model_profiling.runs.run import Run
 from model_profiling.statistics.speedup import Verdict
 
@@ -42,42 +31,14 @@ def findings_of(
     run: Run, series: Sequence[SeriesAnalysis], pairings: Sequence[Pairing], coverage: Coverage
 ) -> tuple[Finding, ...]:
     manifest = run.whole.manifest
-    keeps_state = any(method.state for each in series if each.graph for method in each.graph.program.methods)
     found = advise(
         series,
         pairings,
         about_time=manifest is None or manifest.is_arm is not False,
         coverage=coverage,
         executorch=(manifest.executorch.version or "") if manifest else "",
-        beside=_beside(run.whole),
-        memory_rates=run.whole.memory_rates if keeps_state else {},
     )
     return tuple(_once(run, found, pairings))
-
-
-def _beside(run: Run) -> dict[Series, dict[str, float]]:
-    """What other number formats of the model took in the runs beside this one, on the same CPU."""
-    found: dict[Series, dict[str, float]] = {}
-    model, own = names.variant_of(Path(f"{run.model_name}.pte"))
-    if run.manifest is None or own == model:
-        return found
-    here = model, run.manifest.cpu, run.manifest.executorch
-    for folder in sorted(run.path.resolve().parent.parent.glob(f"*/{run.path.name}")):
-        try:
-            manifest, metrics = read_manifest(folder), read_metrics(folder / names.METRICS)
-        except ProfilingError:
-            continue  # another run's damage says nothing about this one
-        if manifest is None or metrics is None or not metrics.times.are_latencies:
-            continue
-        name, variant = names.variant_of(Path(f"{manifest.model_stem}.pte"))
-        format, there = format_of_name(variant), (name, manifest.cpu, manifest.executorch)
-        if there != here or format in ("", format_of_name(own)):
-            continue
-        for each in metrics.latencies:
-            if each.end_to_end_ms:
-                series = Series(each.experiment, each.threads)
-                found.setdefault(series, {})[format] = each.end_to_end_ms.median
-    return found
 
 
 def advise(
@@ -198,7 +159,6 @@ CAUSES: tuple[Cause, ...] = (
     conversions,
     depthwise_as_igemm,
     copies,
-    weights_bound,
     matrix_bound,
 )
 """Causes of lost time. An earlier cause takes its operators from later ones."""

@@ -11,9 +11,8 @@ from dataclasses import dataclass, replace
 from functools import lru_cache
 from typing import Protocol
 
-from model_profiling.analysis.causes.case import is_cut, short_operators
 from model_profiling.analysis.coverage import RAN
-from model_profiling.analysis.operators import Operator
+from model_profiling.analysis.operators import CUT, Operator
 from model_profiling.analysis.pairing import CategoryPair, OperatorPair, Pairing
 from model_profiling.analysis.series import FRAMEWORK, UNATTRIBUTED, SeriesAnalysis, Spent
 from model_profiling.config.series import Series
@@ -356,18 +355,14 @@ def why(series: SeriesAnalysis, name: str) -> str:
     if name == FRAMEWORK:
         every = series.first.delegate_calls + series.first.operator_calls
         text = f"the runtime's own work around {plural(every, 'call')}"
-        if not is_cut(series) and inside:
+        if CUT not in series.clock and inside:
             text += ", and the delegates' around their operators"
     elif not inside:
         text = f"{calls} of backends that tell of no operators"
     else:
-        short = short_operators(series)
         text = f"time of {calls} in none of their {plural(inside, 'operator')}"
-        if is_cut(series):
-            text += (
-                f", of which {short} take less than a microsecond: XNNPACK's clock cuts each down to whole "
-                "microseconds, so about half a microsecond of each is here"
-            )
+        if CUT in series.clock:
+            text += ": XNNPACK's clock cuts each down to whole microseconds"
     tracing = series.tracing
     if tracing.share >= TRACER_SAID:
         text += (

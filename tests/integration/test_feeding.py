@@ -13,7 +13,7 @@ from said import says
 
 from model_profiling import profile, profile_llm
 from model_profiling.analysis.causes import language
-from model_profiling.analysis.causes.case import Case
+from model_profiling.analysis.findings import Case
 from model_profiling.analysis.series import SeriesAnalysis
 from model_profiling.cli.main import main
 from model_profiling.config import names

@@ -11,12 +11,12 @@ import pytest
 from recorded_runs import ARM, EMULATED, SME2, X86_64
 from said import says
 
-from model_profiling.analysis.causes.case import Case
+from model_profiling.analysis.causes.avoidable import layout_changes
 from model_profiling.analysis.causes.matrix import precision_not_as_asked
-from model_profiling.analysis.causes.movement import layout_changes
 from model_profiling.analysis.causes.sme2 import misses_sme2
 from model_profiling.analysis.coverage import Coverage, coverage_of, on_sme_of
 from model_profiling.analysis.evidence import gather_evidence
+from model_profiling.analysis.findings import Case
 from model_profiling.analysis.headroom import outlook_of
 from model_profiling.analysis.run import RunAnalysis, analyse_run, proven_of
 from model_profiling.analysis.series import SeriesAnalysis

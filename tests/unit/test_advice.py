@@ -9,9 +9,8 @@ from said import says, says_together
 from strategies import Block, Dump, ProfileEvent
 
 from model_profiling.analysis.advice import advise
-from model_profiling.analysis.causes.case import Case
 from model_profiling.analysis.causes.outside import outside, why_outside
-from model_profiling.analysis.findings import Finding
+from model_profiling.analysis.findings import Case, Finding
 from model_profiling.analysis.pairing import pair_series
 from model_profiling.analysis.run import RunAnalysis
 from model_profiling.analysis.series import SeriesAnalysis, series_of

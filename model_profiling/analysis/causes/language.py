@@ -1,4 +1,4 @@
-"""Causes in language models: bytes of the weights, copies of the cache, scores that nobody reads.
+"""Causes in language models: copies of the cache, scores that nobody reads.
 
 Operators are known by what they do with the cache, the tokens and the result, never by the names of modules.
 """
@@ -9,12 +9,20 @@ import math
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
-from model_profiling.analysis.causes.case import CONVERSIONS, Case, Free, MethodFlow, identities
-from model_profiling.analysis.findings import Concern, Finding, concerns_of, where
+from model_profiling.analysis.findings import (
+    CONVERSIONS,
+    Case,
+    Concern,
+    Finding,
+    Free,
+    MethodFlow,
+    identities,
+    where,
+)
 from model_profiling.analysis.operators import Operator
 from model_profiling.analysis.series import SeriesAnalysis
 from model_profiling.core.formatting import size
-from model_profiling.program.category import MATRIX, Category
+from model_profiling.program.category import Category
 from model_profiling.program.flow import Flow, Place, Step, Value, keeps_elements
 from model_profiling.program.language import Phase, language_model, read_per_step, weights_in
 from model_profiling.program.matrix_work import matrix_work
@@ -264,38 +272,3 @@ def smaller_weights(method: Method) -> dict[str, int]:
     own = read_per_step(method)[0]
     found = {name: weights_in(method, bits) for name, bits in SMALLER.items()}
     return {name: read for name, read in found.items() if read < own}
-
-
-def weights_bound(case: Case, free: Free) -> Finding | None:
-    """One token, whose time is mostly that of reading weights and cache from memory."""
-    series = case.series
-    rate, ms = case.memory_rates.get(series.series.threads or 1), series.untraced_ms or series.e2e_ms
-    for layers, phase in _layers(case):
-        weights, cache = read_per_step(phase.method)
-        if layers.tokens != 1 or rate is None or not series.times.are_latencies or ms <= 0:
-            continue
-        share = min(1.0, exact := (weights + cache) * 1e3 / rate / ms)
-        if not limited_by_memory(weights + cache, exact):
-            continue
-        smaller = smaller_weights(phase.method)
-        formats = " and ".join(f"{name} {size(read)}" for name, read in smaller.items())
-        saved = max((weights - read for read in smaller.values()), default=0)
-        cure = f"use smaller weights (`--dtype`): {formats} in place of {size(weights)} for each token"
-        finding = Finding(
-            "weights-bound",
-            f"Memory limits the answer: reading {size(weights + cache)} for a token takes {100 * share:.0f}% "
-            "of its time; SME2 does not change that",
-            (cure if smaller else "the weights have 4 bits already: only a smaller model reads less",),
-            series,
-            concerns_of([each for each in free if each.category in MATRIX]),
-            {
-                "weight_bytes": weights,
-                "cache_bytes": cache,
-                "memory_bytes_per_s": round(rate),
-                "share": share,
-                "smaller": smaller,
-            },
-            has_cure=bool(smaller),
-        )
-        return case.bounded(finding, saved / rate * 1e3)
-    return None

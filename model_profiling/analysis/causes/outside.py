@@ -6,13 +6,17 @@ from __future__ import annotations
 from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass
 
-from model_profiling.analysis.causes.case import CONVERSIONS, Case, Free, counted, identities, some_of
 from model_profiling.analysis.findings import (
+    CONVERSIONS,
     WORTH,
+    Case,
     Concern,
     Finding,
+    Free,
     by_kind,
+    identities,
     line_or_layer,
+    some_of,
     source_line,
     where,
 )
@@ -66,11 +70,6 @@ class OutsideLine:
         return not self.reasons or bool(self.reasons[0].replacement)
 
     @property
-    def by_kit(self) -> bool:
-        """Whether `sme2prof optimize` can change it."""
-        return any(each.rewrite for each in self.reasons)
-
-    @property
     def called(self) -> str:
         """The function the model calls, if known: `hardsigmoid`."""
         return self.reasons[0].call if self.reasons else ""
@@ -88,7 +87,7 @@ class OutsideLine:
     @property
     def why(self) -> str:
         """The partitioner's own words; empty if unknown."""
-        return why_of(self.reasons)
+        return _why(self.reasons)
 
     @property
     def remedy(self) -> str:
@@ -96,11 +95,8 @@ class OutsideLine:
         return self.reasons[0].remedy if self.reasons else ""
 
 
-def why_of(reasons: Sequence[Undelegated]) -> str:
-    said = list(dict.fromkeys(each.plainly for each in reasons))
-    return "; ".join(said[:_NAMED]) + (
-        f" and {len(said) - _NAMED} more reasons" if len(said) > _NAMED else ""
-    )
+def _why(reasons: Sequence[Undelegated]) -> str:
+    return "; ".join(list(dict.fromkeys(each.plainly for each in reasons))[:_NAMED])
 
 
 def outside_lines(series: SeriesAnalysis, outside: Sequence[Operator]) -> list[OutsideLine]:
@@ -139,11 +135,6 @@ def joined_calls(series: SeriesAnalysis, lines: Sequence[OutsideLine], calls: Ca
         if not operator.delegated and (why := why_outside(series, operator)) and why.constant
     }
     return calls.joined(frozenset[int]().union(*(line.numbers for line in helped)), aside)
-
-
-def joining_words(calls: int, joined: int) -> str:
-    """`there would be 2 delegate calls instead of 5`."""
-    return f"there would be {plural(calls - joined, 'delegate call')} instead of {calls}"
 
 
 def why_outside(series: SeriesAnalysis, operator: Operator) -> Undelegated | None:
@@ -201,7 +192,7 @@ def outside(case: Case, free: Free) -> Finding | None:
     finding = Finding(
         OUTSIDE,
         _title(left, alike, helped=bool(helped), delegates=bool(series.first.delegate_calls)),
-        _to_do(case, left, lines, alike),
+        tuple(_to_do(case, left, lines, alike)),
         series,
         (
             *(_concern(line, call, spelt, calls) for line in lines for call in line.calls),
@@ -325,30 +316,15 @@ def _places(lines: Sequence[OutsideLine]) -> str:
 def _title(
     left: Sequence[Operator], alike: Sequence[Sequence[OutsideLine]], *, helped: bool, delegates: bool
 ) -> str:
-    first = alike[0]
-    known = any(line.reasons for lines in alike for line in lines)
-    alone = len(alike) == 1
-    at = _places(first) if alone else f", {_names(first)}{_places(first)} first" if known else ""
-    if not delegates or not known:
-        return f"Bring {counted(left)} into the delegate{at}"
-    calls = [call for line in first for call in line.calls]
-    several = any(len(call.operators) > 1 for call in calls)
-    one_name = alone and len({line.name for line in first}) == 1
-    what = (
-        plural(len(calls), f"{first[0].name} {'call' if several else 'operator'}")
-        if one_name
-        else _some_of_all(sum(len(line.operators) for lines in alike for line in lines), len(left))
-        + (f" of {_names(first)}" if alone else "")
-    )
-    return (
-        f"Bring {what} into the delegate{at}"
-        if helped
-        else f"No cure is known for {what} outside delegates{at}"
-    )
-
-
-def _some_of_all(some: int, every: int) -> str:
-    return plural(every, "operator") if some == every else f"{some} of {plural(every, 'operator')}"
+    first, every = alike[0], [line for lines in alike for line in lines]
+    chosen, names = sum(len(line.operators) for line in every), {line.name for line in every}
+    what = plural(chosen, f"{names.pop()} operator" if len(names) == 1 else "operator")
+    if chosen < len(left):
+        what = f"{chosen} of {plural(len(left), 'operator')}"
+    at = _places(first) if len(alike) == 1 else f", {_names(first)}{_places(first)} first"
+    if helped or not delegates:
+        return f"Bring {what} into the delegate{at}"
+    return f"No cure is known for {what} outside delegates{at}"
 
 
 def _to_do(
@@ -356,54 +332,46 @@ def _to_do(
     left: Sequence[Operator],
     lines: Sequence[OutsideLine],
     alike: Sequence[Sequence[OutsideLine]],
-) -> tuple[str, ...]:
+) -> Iterator[str]:
     """What to do, one thing each."""
     if not case.series.first.delegate_calls:
-        return ("no delegate took anything: export with --backend xnnpack",)
-    if any(line.reasons for line in lines):
-        parts = [_advice(each, alone=len(alike) == 1) for each in alike[:_NAMED]]
-        beyond = [
-            f"{each[0].name}{_places(each)}" for each in _alike([line for line in lines if not line.helped])
-        ]
-        if beyond and any(line.helped for line in lines):
-            more = (f"{len(beyond) - _NAMED} more",) if len(beyond) > _NAMED else ()
-            named = listing((*beyond[:_NAMED], *more))
-            parts.append(f"no cure is known for {named}; the percentage does not count it")
-    else:
+        yield "no delegate took anything: export with --backend xnnpack"
+        return
+    if not any(line.reasons for line in lines):
         kinds = some_of(list(by_kind(left)))
-        parts = [f"portable kernels ({kinds}) run on one thread without SIMD tuning", REASON_NOT_KNOWN]
-    return (*parts, *_to_optimize(case, [line for line in lines if line.reasons and line.helped]))
+        yield f"portable kernels ({kinds}) run on one thread without SIMD tuning"
+        yield REASON_NOT_KNOWN
+        return
+    for each in alike[:_NAMED]:
+        why = "; ".join(dict.fromkeys(line.why for line in each))
+        said = f"{why}; {each[0].remedy}" if each[0].reasons else REASON_NOT_KNOWN
+        yield said if len(alike) == 1 else f"{_names(each, quoted=True)}{_places(each)}: {said}"
+    helped = [line for line in lines if line.reasons and line.helped]
+    beyond = [f"{each[0].name}{_places(each)}" for each in _alike([one for one in lines if not one.helped])]
+    if beyond and any(line.helped for line in lines):
+        yield f"no cure is known for {some_of(beyond, _NAMED)}; the percentage does not count it"
+    yield from _to_optimize(case, helped)
 
 
 def _to_optimize(case: Case, helped: Sequence[OutsideLine]) -> Iterator[str]:
     """What the kit can change itself, unless that is hardly any of the time, and what is left to a person."""
-    by_kit, by_hand = ([line for line in helped if line.by_kit is kit] for kit in (True, False))
-    kit, every = (
-        case.series.spent_by([one for line in some for one in line.operators]).ms for some in (by_kit, helped)
+    rewrites = list(dict.fromkeys(why.rewrite for line in helped for why in line.reasons if why.rewrite))
+    by_hand = [line for line in helped if not any(why.rewrite for why in line.reasons)]
+    by_kit_ms, ms = (
+        case.series.spent_by([one for line in some for one in line.operators]).ms
+        for some in ([line for line in helped if line not in by_hand], helped)
     )
-    if by_kit and (not case.timed or kit >= _LITTLE * every):
+    if rewrites and (not case.timed or by_kit_ms >= _LITTLE * ms):
         rest = f"; change {_names(by_hand, quoted=True)} by hand" if by_hand else ""
-        named = (each.rewrite for line in by_kit for each in line.reasons if each.rewrite)
-        does = f"changes the exported graph ({listing(dict.fromkeys(named))}) and measures it"
+        does = f"changes the exported graph ({listing(rewrites)}) and measures it"
         yield f"`sme2prof optimize MODEL` {does}{rest}"
-
-
-def _advice(lines: Sequence[OutsideLine], *, alone: bool) -> str:
-    """`gelu (model.py:31): GELU does not support fp16; instead: x * torch.sigmoid(1.702 * x)`."""
-    first = lines[0]
-    why = "; ".join(dict.fromkeys(line.why for line in lines))
-    remedy = first.remedy
-    if len({line.remedy for line in lines}) > 1:
-        remedy = f"in the first line, {remedy}"
-    said = f"{why}; {remedy}" if first.reasons else REASON_NOT_KNOWN
-    return said if alone and first.reasons else f"{_names(lines, quoted=True)}{_places(lines)}: {said}"
 
 
 def _concern(line: OutsideLine, call: OutsideCall, spelt: Collection[str], calls: Calls) -> Concern:
     first = call.operators[0]
     if not call.reasons:
         return Concern(call.operators, where(first))
-    several, why = f"{line.name} ({plural(len(call.operators), 'operator')})", why_of(call.reasons)
+    several, why = f"{line.name} ({plural(len(call.operators), 'operator')})", _why(call.reasons)
     return Concern(
         call.operators,
         where(first) or line.place,
@@ -419,3 +387,16 @@ def _concern(line: OutsideLine, call: OutsideCall, spelt: Collection[str], calls
         },
         named=several if len(call.operators) > 1 and line.called else "",
     )
+
+
+ATTENTION = "scaled_dot_product_attention"
+
+
+def calls_attention(operator: Operator) -> bool:
+    return calls_function(operator, ATTENTION)
+
+
+def calls_function(operator: Operator, function: str) -> bool:
+    """Whether the model calls `function` there; records of older kits only have the line's text."""
+    place = operator.source.place
+    return place.call == function if place.call else f"{function}(" in place.code

@@ -7,9 +7,18 @@ import math
 import re
 from collections.abc import Iterator, Sequence
 
-from model_profiling.analysis.causes.case import ANY_NOUN, NOUNS, Case, Free, reaching
 from model_profiling.analysis.coverage import Coverage, Sme2Row
-from model_profiling.analysis.findings import WORTH, Concern, Finding, where
+from model_profiling.analysis.findings import (
+    ANY_NOUN,
+    NOUNS,
+    WORTH,
+    Case,
+    Concern,
+    Finding,
+    Free,
+    reaching,
+    where,
+)
 from model_profiling.analysis.matching import NOT_DELEGATED, NOT_KNOWN, matrix_operators_by_key, rows_of
 from model_profiling.analysis.operators import Operator
 from model_profiling.analysis.pairing import OperatorPair, Pairing
@@ -27,27 +36,30 @@ _OUTSIDE = NOT_DELEGATED.cause
 _ORDER: dict[str, int] = {name: place for place, name in enumerate(FORMATS)}
 _OF_PRECISION = {"int8 dynamic": "int8-dynamic", "int8 dynamic, int4 weights": "int4"}
 """The format most like a precision, if it has another name."""
-_Change = tuple[str, str]
-"""What lets operators reach SME2, with `{}` in their place (empty if nothing is known), and a remark."""
 
 
 def misses_sme2(case: Case, _free: Free) -> Finding | None:
     coverage = case.coverage
     missing = coverage.missing if coverage else ()
-    share = sum(each.share or 0.0 for each in missing)
+    share = _share(missing)
     little = share < WORTH and all(each.share is not None for each in missing)
     if coverage is None or not missing or little:
         return None
     ran = matrix_operators_by_key(case.series)
     groups = _groups(coverage, case.executorch)
-    noun, first, (change, _) = groups[0]
-    of = sum(noun in (NOUNS.get(each.kind), ANY_NOUN) for each in coverage.operators)
-    some, one = f"{len(first)} of {plural(of, noun)}", len(first) == 1
-    title = f"Let {some} reach SME2: {change.format('it' if one else 'them')}"
+    _, first, change = groups[0]
+    some = f"{len(first)} of {plural(len(coverage.operators), 'matrix operator')}"
     return Finding(
         "misses-sme2",
-        title if change else f"No known change lets {some} reach SME2",
-        tuple(_step(*each) for each in groups if each is groups[0] or _share(each[1]) >= WORTH),
+        f"Let {some} reach SME2: {change.format('them')}"
+        if change
+        else f"No known change lets {some} reach SME2",
+        tuple(
+            f"{change.format(the) or f'no change is known for {the}'}, because {rows[0].reason}"
+            for noun, rows, change in groups
+            if rows is first or _share(rows) >= WORTH
+            for the in (f"the {noun}" if len(rows) == 1 else f"the {len(rows)} {several(noun)}",)
+        ),
         case.series,
         tuple(
             Concern(
@@ -62,7 +74,7 @@ def misses_sme2(case: Case, _free: Free) -> Finding | None:
                     "change": change.format("it") or None,
                 },
             )
-            for _, rows, (change, _) in groups
+            for _, rows, change in groups
             for each in rows
             if (found := ran.get(each.operator.key.in_program))
         ),
@@ -72,7 +84,7 @@ def misses_sme2(case: Case, _free: Free) -> Finding | None:
             "arithmetic_share": share,
             "proven": "under emulation" if coverage.emulated else "on a CPU with SME2",
         },
-        has_cure=any(change for _, _, (change, _) in groups),
+        has_cure=any(change for _, _, change in groups),
     )
 
 
@@ -80,55 +92,43 @@ def _share(rows: Sequence[Sme2Row]) -> float:
     return sum(each.share or 0.0 for each in rows)
 
 
-def _step(noun: str, rows: Sequence[Sme2Row], change: _Change) -> str:
-    the = f"the {noun}" if len(rows) == 1 else f"the {len(rows)} {several(noun)}"
-    did = change[0].format(the) or f"no change is known for {the}"
-    remark = f" ({change[1]})" if change[1] else ""
-    return f"{did}{remark}{'' if rows[0].cause == _OUTSIDE else f', because {rows[0].reason}'}"
-
-
-def _groups(coverage: Coverage, executorch: str) -> list[tuple[str, list[Sme2Row], _Change]]:
-    """By cause and kind: those with a known change first, then by share of the arithmetic."""
-    reach = reach_in(executorch)
+def _groups(coverage: Coverage, executorch: str) -> list[tuple[str, list[Sme2Row], str]]:
+    """By cause and kind, with what lets them reach SME2 (`{}` in their place; empty if nothing is known), those
+    with a known change first."""
     alike: dict[tuple[str, str], list[Sme2Row]] = {}
     for each in coverage.missing:
-        outside = each.cause == _OUTSIDE
-        noun = NOUNS.get(each.operator.kind, ANY_NOUN) if reach and not outside else ANY_NOUN
-        alike.setdefault((each.cause if reach or outside else "", noun), []).append(each)
-    groups = [(noun, rows, _change(rows[0], reach, executorch)) for (_, noun), rows in alike.items()]
-    return sorted(groups, key=lambda each: (not each[2][0], -_share(each[1])))
+        noun = ANY_NOUN if each.cause == _OUTSIDE else NOUNS.get(each.operator.kind, ANY_NOUN)
+        alike.setdefault((each.cause, noun), []).append(each)
+    reach = reach_in(executorch)
+    groups = [(noun, rows, _change(rows[0], reach)) for (_, noun), rows in alike.items()]
+    return sorted(groups, key=lambda each: (not each[2], -_share(each[1])))
 
 
-def _change(missing: Sme2Row, reach: Reach | None, executorch: str) -> _Change:
+def _change(missing: Sme2Row, reach: Reach | None) -> str:
     if missing.cause == _OUTSIDE:
-        return "bring {} into the delegate, as the advice about operators outside it says", ""
-    if reach is None:
-        unknown = f"what reaches SME2 is not known for ExecuTorch {executorch}"
-        probe = f"find out with `{PROBE}` of a clone, and ExecuTorch {executorch}, what lets {{}} reach SME2"
-        return (probe, unknown) if executorch else ("", "this run does not record its version of ExecuTorch")
+        return "bring {} into the delegate, as the advice about operators outside it says"
+    if reach is None:  # nobody tried this release
+        return f"find out with `{PROBE}` of a clone what lets {{}} reach SME2"
     if missing.cause in (NOT_KNOWN, "not told"):
-        return "", ""
-    path = missing.work.path if missing.work else missing.operator.kind
-    precision = missing.operator.precision
+        return ""
+    work, operator = missing.work, missing.operator
+    path, precision = work.path if work else operator.kind, operator.precision
+    types = work.node.types if work and work.node else ()
+    fp16_pointwise = operator.kind == "pointwise convolution" and precision == "fp16"
+    other_layers = {
+        "give {} a second input channel of zeros, with weights of zero": missing.cause == "one input channel"
+        and reach.takes_sme("convolution", types),
+        "use plain convolutions of fewer channels in place of {}": missing.cause == "depthwise"
+        and reach.formats("convolution"),
+        "write {} as linear layers over the channels, with fp16 weights": missing.cause == "dtype"
+        and fp16_pointwise
+        and "fp16" in reach.formats("linear"),
+    }
+    if layer := next((words for words, helps in other_layers.items() if helps), ""):
+        return layer
     own = _ORDER.get(_OF_PRECISION.get(precision, precision), 0)
     formats = sorted(reach.formats(path), key=lambda each: abs(_ORDER[each.partition(":")[0]] - own))
-    other_format = f"export {{}} as {formats[0]}" if formats else ""
-    remark = reaching(reach.executorch, missing.operator.kind, path)
-    return _other_layer(missing, reach) or other_format, remark
-
-
-def _other_layer(missing: Sme2Row, reach: Reach) -> str:
-    """Another layer that does the same work in the same number format; empty if none is known."""
-    work, operator = missing.work, missing.operator
-    types = work.node.types if work and work.node else ()
-    pointwise = operator.kind == "pointwise convolution" and operator.precision == "fp16"
-    if missing.cause == "one input channel" and reach.takes_sme("convolution", types):
-        return "give {} a second input channel of zeros, with weights of zero"
-    if missing.cause == "depthwise" and reach.formats("convolution"):
-        return "use plain convolutions of fewer channels in place of {}"
-    if missing.cause == "dtype" and pointwise and "fp16" in reach.formats("linear"):
-        return "write {} as linear layers over the channels, with fp16 weights"
-    return ""
+    return f"export {{}} as {formats[0]}" if formats else ""
 
 
 # Matrix operators that SME2 did not speed up, by a comparison of SME2 on and off.
@@ -247,26 +247,29 @@ def _reason_and_cure(pair: OperatorPair, executorch: str) -> tuple[str, str]:
     operator, source = pair.main, pair.main.source
     if any(member.packed for member in pair.candidate):
         if operator.kind in ("linear", "pointwise convolution") and rows_of(operator) == 1:
-            reason = f"one row is too little work to repay the packing (also reported in {ONE_ROW_ISSUE})"
-            more_rows = "compute more than one row at a time (a larger batch, several steps at once)"
-            return reason, more_rows + _OFF_THE_PATH.get(operator.precision, "")
+            return (
+                f"one row is too little work to repay the packing (also reported in {ONE_ROW_ISSUE})",
+                "compute more than one row at a time (a larger batch, several steps at once)"
+                + _OFF_THE_PATH.get(operator.precision, ""),
+            )
         window = (source.kernel_size or ()) if operator.kind == "convolution" else ()
         if window and min(window) >= _LARGE_KERNEL:
-            reason = (
+            return (
                 f"packing copies each input value for each of {math.prod(window)} taps (also reported for "
-                "another runtime, in microsoft/onnxruntime issue 27633)"
+                "another runtime, in microsoft/onnxruntime issue 27633)",
+                f"try several smaller kernels one after another, {_REPORT}",
             )
-            return reason, f"try several smaller kernels one after another, {_REPORT}"
-        reason = "packing its input may cost as much as the faster kernel saves"
-        if 0 < (source.flops or 0) < 2_000_000:
-            reason = f"too small to repay the packing: {(source.flops or 0) / 1e6:.2f} million operations"
-        return reason, f"make the matrices larger, which repays the packing of their input, {_REPORT}"
+        return (
+            "packing its input may cost as much as the faster kernel saves",
+            f"make the matrices larger, which repays the packing of their input, {_REPORT}",
+        )
     if not operator.delegated:
-        reason = "it runs outside the backend that has SME2 kernels"
-        return reason, "operators in the delegate reach SME2 kernels"
-    depthwise = operator.kind == "depthwise convolution"
-    known = (reaching(executorch, kind) for kind in (operator.kind, *(("convolution",) if depthwise else ())))
-    cure = ", ".join(filter(None, known)) or (
+        return (
+            "it runs outside the backend that has SME2 kernels",
+            "operators in the delegate reach SME2 kernels",
+        )
+    kinds = (operator.kind, *(("convolution",) if operator.kind == "depthwise convolution" else ()))
+    cure = ", ".join(filter(None, (reaching(executorch, kind) for kind in kinds))) or (
         "another number format may reach SME2 kernels (`sme2prof profile MODEL --dtype all`)"
     )
     path = (source.described or describe(operator.name, operator.backend)).matrix
