@@ -522,19 +522,6 @@ def test_what_is_left_to_do_for_products_depends_on_how_they_ran() -> None:
     assert "int8-dynamic" not in convolution.action
 
 
-def test_formats_that_were_measured_are_not_advised_again_if_they_are_slower() -> None:
-    dump = dump_of([("DELEGATE_CALL", [FC])], threads=1)
-    measured = {dump.dump.series: {"fp16": 0.9, "int8": 1.2}}
-    bound = first_of(dump, beside=measured, executorch="1.5.1")
-    says(bound.action, "fp16 (0.9 ms) is faster than these", "compare int8-dynamic (")
-    assert "int8," not in bound.action.partition("(`")[0], "it was measured, and is slower"
-    says(bound.action, "linear layers reach SME2 in fp32, fp16, int8 and int8-dynamic with ExecuTorch 1.5.1")
-    measured = {dump.dump.series: {"fp16": 1.1, "int8": 1.2, "int8-dynamic": 1.3}}
-    bound = first_of(dump, beside=measured)
-    says(bound.action, "fp16, int8 and int8-dynamic are not faster")
-    assert "--dtype" not in bound.action and "--threads" in bound.first_step
-
-
 def test_a_quantized_program_is_not_told_to_try_its_own_format() -> None:
     quantized = ("Fully Connected (NC, QD8, F32, QC8W) GEMM #1", 1000)
 

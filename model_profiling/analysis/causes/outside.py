@@ -318,9 +318,10 @@ def _title(
 ) -> str:
     first, every = alike[0], [line for lines in alike for line in lines]
     chosen, names = sum(len(line.operators) for line in every), {line.name for line in every}
-    what = plural(chosen, f"{names.pop()} operator" if len(names) == 1 else "operator")
-    if chosen < len(left):
-        what = f"{chosen} of {plural(len(left), 'operator')}"
+    if len(names) == 1:
+        what = plural(chosen, f"{names.pop()} operator")
+    else:
+        what = f"{f'{chosen} of ' if chosen < len(left) else ''}{plural(len(left), 'operator')}"
     at = _places(first) if len(alike) == 1 else f", {_names(first)}{_places(first)} first"
     if helped or not delegates:
         return f"Bring {what} into the delegate{at}"

@@ -47,11 +47,12 @@ def misses_sme2(case: Case, _free: Free) -> Finding | None:
         return None
     ran = matrix_operators_by_key(case.series)
     groups = _groups(coverage, case.executorch)
-    _, first, change = groups[0]
-    some = f"{len(first)} of {plural(len(coverage.operators), 'matrix operator')}"
+    noun, first, change = groups[0]
+    of = sum(noun in (NOUNS.get(each.kind), ANY_NOUN) for each in coverage.operators)
+    some, they = f"{len(first)} of {plural(of, noun)}", "it" if len(first) == 1 else "them"
     return Finding(
         "misses-sme2",
-        f"Let {some} reach SME2: {change.format('them')}"
+        f"Let {some} reach SME2: {change.format(they)}"
         if change
         else f"No known change lets {some} reach SME2",
         tuple(
@@ -93,23 +94,24 @@ def _share(rows: Sequence[Sme2Row]) -> float:
 
 
 def _groups(coverage: Coverage, executorch: str) -> list[tuple[str, list[Sme2Row], str]]:
-    """By cause and kind, with what lets them reach SME2 (`{}` in their place; empty if nothing is known), those
-    with a known change first."""
+    """By cause and kind, with what lets them reach SME2 (`{}` in their place; empty if nothing is known):
+    those with a known change first."""
     alike: dict[tuple[str, str], list[Sme2Row]] = {}
     for each in coverage.missing:
         noun = ANY_NOUN if each.cause == _OUTSIDE else NOUNS.get(each.operator.kind, ANY_NOUN)
         alike.setdefault((each.cause, noun), []).append(each)
     reach = reach_in(executorch)
-    groups = [(noun, rows, _change(rows[0], reach)) for (_, noun), rows in alike.items()]
+    groups = [(noun, rows, _change(rows[0], reach, executorch)) for (_, noun), rows in alike.items()]
     return sorted(groups, key=lambda each: (not each[2], -_share(each[1])))
 
 
-def _change(missing: Sme2Row, reach: Reach | None) -> str:
+def _change(missing: Sme2Row, reach: Reach | None, executorch: str) -> str:
     if missing.cause == _OUTSIDE:
         return "bring {} into the delegate, as the advice about operators outside it says"
-    if reach is None:  # nobody tried this release
-        return f"find out with `{PROBE}` of a clone what lets {{}} reach SME2"
-    if missing.cause in (NOT_KNOWN, "not told"):
+    if reach is None and executorch:
+        unknown = f"what reaches SME2 is not known for ExecuTorch {executorch}"
+        return f"{unknown}: find out with `{PROBE}` of a clone what lets {{}} reach SME2"
+    if reach is None or missing.cause in (NOT_KNOWN, "not told"):
         return ""
     work, operator = missing.work, missing.operator
     path, precision = work.path if work else operator.kind, operator.precision
