@@ -1,154 +1,35 @@
-"""How much of a program's matrix arithmetic was proven to run on SME2, which operators miss it, and why.
+"""What SME2 runs of a program, by the kernels that ran; and what it could bring to a program measured on an
+Arm CPU without it: a projection, never a measurement.
 
-The whole is everything in the program that multiplies matrices, whatever ran, delegated or not, so it is the
-same in every report. Without the program, the operators that ran are used.
+The program says which matrix operators there are, so shares have one base in every report. Without it, the
+operators that ran are used.
 """
 
 from __future__ import annotations
 
-import shlex
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from pathlib import Path
-from typing import Literal, NamedTuple
+from typing import TYPE_CHECKING, Literal, NamedTuple
 
 from model_profiling.analysis import matching
-from model_profiling.analysis.evidence import PlaceEvidence, SeriesEvidence
+from model_profiling.analysis.evidence import (
+    PlaceEvidence,
+    gather_evidence,
+    kernels_not_tested,
+    profile_command,
+)
 from model_profiling.analysis.series import SeriesAnalysis
 from model_profiling.config.series import Series
-from model_profiling.core.formatting import as_code
+from model_profiling.program.category import Category
 from model_profiling.program.matrix_work import MatrixWork, matrix_work, unseen_delegates
 from model_profiling.runs import Run, Times
 from model_profiling.runs.evidence import MatrixOperator, OperatorProof
-from model_profiling.statistics.speedup import Verdict
 
-# Open questions about SME2, with reasons and the commands that would answer them.
+if TYPE_CHECKING:
+    from model_profiling.analysis.run import RunAnalysis
 
 LOW_SHARE = 0.25
 """A smaller share of the matrix arithmetic on SME2 is low: the rest matters more than what SME2 brings."""
-_ON_SME2 = "a machine that has SME2 (`sme2prof doctor --devices` lists products that have it)"
-
-SME2_KERNELS = "SME2 kernels"
-"""The question whether such kernels run; emulation answers it."""
-
-
-@dataclass(frozen=True, slots=True)
-class NotTested:
-    """An open question; each part is a clause."""
-
-    what: str
-    because: str
-    next: str
-
-    def __str__(self) -> str:
-        return f"{self.what}: not tested, because {self.because}; next: {self.how}"
-
-    @property
-    def how(self) -> str:
-        """What to do next, a command marked as code."""
-        return as_code(self.next)
-
-
-def not_tested(run: Run, evidence: Sequence[PlaceEvidence]) -> tuple[NotTested, ...]:
-    kernels = kernels_not_tested(run, evidence)
-    return (*((kernels,) if kernels else ()), *_latency(run))
-
-
-def kernels_not_tested(run: Run, evidence: Sequence[PlaceEvidence]) -> NotTested | None:
-    """Why nothing shows whether SME2 kernels run; None if something does."""
-    answers = {kernels.sme.answer for place in evidence for kernels in place.kernels}
-    if answers & {"sme2", "sme", "sme-or-sme2", "none"}:
-        return None
-    what, manifest = SME2_KERNELS, run.manifest
-    kept = run.evidence
-    if kept is not None and kept.problem:
-        command = profile_command(run, emulated=True)
-        # What --quick left out, the command does.
-        alone = "--quick" in kept.problem
-        return NotTested(what, kept.problem, command if alone else f"{kept.fix}; then `{command}`")
-    if manifest is None:
-        return NotTested(what, "there is no list of kernels beside these dumps", profile_command(run))
-    if manifest.has_sme2 is False:
-        cpu = "this CPU is not an Arm CPU" if manifest.is_arm is False else "this CPU has no SME2"
-        because = f"{cpu}, and no emulated run of this program was made"
-        emulate = profile_command(run, emulated=True)
-        if run.platform == "mac":  # where nothing can be emulated
-            command, program = profile_command(run), _found_at(manifest.model)
-            emulate = (
-                f"`{command} --evidence ssh:HOST`, with a Linux machine that has the kit; or copy {program} "
-                f"there, run `{command} --target emulated`, and give its run directory to --evidence"
-            )
-        return NotTested(what, because, emulate)
-    notes = [kernels.note for place in evidence for kernels in place.kernels if kernels.note]
-    return NotTested(
-        what, notes[0] if notes else "no process recorded which kernels it ran", profile_command(run)
-    )
-
-
-def _latency(run: Run) -> Iterator[NotTested]:
-    what, manifest = "What SME2 changes in latency", run.manifest
-    if manifest is None:
-        return
-    there = f"copy {_found_at(manifest.model)} to {_ON_SME2}, and run `{profile_command(run)}` there"
-    if run.times is Times.EMULATED:
-        yield NotTested(what, "emulated times are not latencies", there)
-    elif run.times is not Times.HARDWARE:
-        return
-    elif manifest.is_arm is False:
-        yield NotTested(what, f"this CPU ({manifest.cpu}) is not an Arm CPU", there)
-    elif manifest.has_sme2 is False:
-        yield NotTested(what, f"this CPU ({manifest.cpu}) has no SME2", there)
-    elif manifest.has_sme2 and (because := _not_compared(run)):
-        yield NotTested(what, because, profile_command(run))
-
-
-def _not_compared(run: Run) -> str:
-    """Why no pair of SME2 on and off has an answer; empty if one has."""
-    reasons = []
-    for pair in (pair for pair in run.pairs if run.switches_sme2(pair)):
-        found = run.comparison(pair)
-        if found is not None and found.speedup.verdict is not Verdict.NOT_COMPARABLE:
-            return ""
-        reasons.append(pair.not_comparable or (found.speedup.reason if found else ""))
-    return next(filter(None, reasons), "no pair of SME2 on and off was compared")
-
-
-def _found_at(model: str) -> str:
-    """The program's place below the current folder; elsewhere its name alone, as reports are shared."""
-    path, here = Path(model or "MODEL.pte"), Path.cwd()
-    return str(path.relative_to(here) if path.is_relative_to(here) else path.name)
-
-
-def profile_command(run: Run, *, emulated: bool = False) -> str:
-    """The command that answers the question; emulation runs here, where the program is."""
-    model = run.manifest.model if run.manifest and run.manifest.model else "MODEL.pte"
-    words = ["sme2prof", "profile", model if emulated else Path(model).name]
-    words += run.manifest.case_words if run.manifest else []
-    return shlex.join([*words, *(("--target", "emulated") if emulated else ())])
-
-
-@dataclass(frozen=True, slots=True)
-class Sme2Row:
-    """One matrix operator of the program: did SME2 run it?"""
-
-    operator: MatrixOperator
-    ran: bool | None
-    """None if that was not tested."""
-    share: float | None
-    """Share of all matrix arithmetic, from 0 to 1; None without a program."""
-    work: MatrixWork | None = None
-    """Its description in the program, if there is one."""
-
-    @property
-    def reason(self) -> str:
-        """Why it did not run on SME2."""
-        return self.operator.why_not or matching.REASON_NOT_KNOWN
-
-    @property
-    def cause(self) -> str:
-        return self.operator.cause or matching.NOT_KNOWN
-
-
 NO_MATRICES = "no: not a matrix operator"
 IN_EMULATION = "in emulation"
 """The answer about an operator that SME kernels ran in an emulated run."""
@@ -181,7 +62,6 @@ class Coverage:
     """Every operator of the program that multiplies matrices, tested or not."""
     work: tuple[MatrixWork, ...] = ()
     """The program's description of each of `operators`; empty without a program."""
-    proven_by: Series | None = None
     ran: tuple[MatrixOperator, ...] = ()
     """The operators as they ran with SME2 on: one that ran as several appears several times."""
     emulated: bool = False
@@ -227,34 +107,25 @@ class Coverage:
             return self.tested and bool(self.operators) and not self.proven
         return share < LOW_SHARE
 
-    @property
-    def rows(self) -> tuple[Sme2Row, ...]:
-        whole, none = self.flops_total, (None,) * len(self.operators)
-        return tuple(
-            Sme2Row(
-                operator,
-                operator.on_sme if self.tested else None,
-                operator.flops / whole if operator.flops is not None and whole else None,
-                work,
-            )
-            for operator, work in zip(self.operators, self.work or none, strict=True)
-        )
+    def share_of(self, operator: MatrixOperator) -> float | None:
+        """Its share of all matrix arithmetic, from 0 to 1; None if unknown."""
+        return operator.flops / self.flops_total if operator.flops is not None and self.flops_total else None
 
     @property
-    def missing(self) -> tuple[Sme2Row, ...]:
+    def missing(self) -> tuple[MatrixOperator, ...]:
         """Those that SME2 did not run, most of the arithmetic first."""
-        return tuple(
-            sorted((row for row in self.rows if row.ran is False), key=lambda row: -(row.share or 0))
-        )
+        missing = [operator for operator in self.operators if self.tested and not operator.on_sme]
+        return tuple(sorted(missing, key=lambda operator: -(operator.flops or 0)))
 
     @property
     def missing_reasons(self) -> tuple[MissingReason, ...]:
         """Why operators are missing, the reason of most of the arithmetic first."""
-        found: dict[tuple[str, str], list[float]] = {}
-        for each in self.missing:
-            found.setdefault((each.reason, each.cause), []).append(each.share or 0.0)
-        reasons = (MissingReason(*why, len(shares), sum(shares)) for why, shares in found.items())
-        return tuple(sorted(reasons, key=lambda each: -each.share))
+        shares: dict[tuple[str, str], list[float]] = {}
+        for operator in self.missing:
+            why = operator.why_not, operator.cause or matching.NOT_KNOWN
+            shares.setdefault(why, []).append(self.share_of(operator) or 0.0)
+        reasons = (MissingReason(*why, len(each), sum(each)) for why, each in shares.items())
+        return tuple(sorted(reasons, key=lambda reason: -reason.share))
 
 
 def coverage_of(
@@ -270,36 +141,9 @@ def coverage_of(
     if not proofs and (question := kernels_not_tested(run, evidence)):
         because, command = question.because, question.next
     else:
-        command, has_sme2 = profile_command(run), run.manifest.has_sme2 if run.manifest else None
-        because = "the evidence in this run does not say which operators ran on SME2"
-        if proofs:
-            because = proofs[0][1].not_tested
-        elif has_sme2 is None:
-            because = "it is not recorded whether the CPU that made these dumps has SME2"
-        elif has_sme2:
-            because = "no dump of an experiment with SME2 on can be read"
+        unsaid = "the evidence in this run does not say which operators ran on SME2"
+        because, command = proofs[0][1].not_tested if proofs else unsaid, profile_command(run)
     return Coverage("not tested", because, command, operators=known, work=work, unseen=unseen)
-
-
-def on_sme_of(
-    coverage: Coverage, found: SeriesEvidence, series: SeriesAnalysis | None
-) -> tuple[int, int] | None:
-    """How many operators of `coverage` ran on SME kernels in one series, and of how many; None if unknown."""
-    every = coverage.operators
-    if not every or found.sme.answer in ("untested", "unknown"):
-        return None
-    if found.sme.answer == "none":
-        return 0, len(every)
-    if series is not None:
-        proof = matching.prove_operators(series, found.uses, found.sme)
-        if proof.not_tested:
-            return None
-        every = proof.operators
-        if coverage.work:
-            every = tuple(matching.proven_work(coverage.work, proof.operators))
-    elif coverage.proven_by != found.series:
-        return None
-    return sum(operator.on_sme for operator in every), len(every)
 
 
 def sme2_by_operator(series: SeriesAnalysis, coverage: Coverage, *, can_switch: bool) -> Mapping[int, str]:
@@ -315,8 +159,8 @@ def sme2_by_operator(series: SeriesAnalysis, coverage: Coverage, *, can_switch: 
         return found
     places = matching.matrix_operators_by_key(series)
     for missing in coverage.missing:
-        for each in places.get(missing.operator.key.in_program, ()):
-            found[series.place(each)] = f"no: {missing.reason}"
+        for each in places.get(missing.key.in_program, ()):
+            found[series.place(each)] = f"no: {missing.why_not}"
     for _, measured in matching.match_proven(series, coverage.ran)[0]:
         found |= dict.fromkeys(map(series.place, measured), coverage.yes)
     return found
@@ -349,8 +193,194 @@ def _tested(
         isa=proof.isa,
         operators=operators,
         work=tuple(work),
-        proven_by=proof.series,
         ran=proof.operators,
         emulated=place.emulated,
         unseen=unseen if work else proof.unseen,
     )
+
+
+# The projection: Amdahl's law on measured shares. Operators proven on SME2 kernels are divided by a range of
+# factors, the rest stays as measured. Times of other CPUs and of emulators are never used.
+
+MEASURED_INSTEAD = "this CPU has SME2, so its effect is measured instead"
+
+
+class Range(NamedTuple):
+    low: float
+    high: float
+
+    def __str__(self) -> str:
+        return f"{self.low:g} to {self.high:g}"
+
+
+ONE_ROW = "GEMM with one row"
+PUBLISHED = Range(3, 15)
+"""Published for convolution and GEMM."""
+FIELD = Range(0.33, 1)
+"""Reported from the field for GEMM with one row, where SME2 is slower or at best no faster."""
+FACTORS = {Category.CONV.value: PUBLISHED, Category.GEMM.value: PUBLISHED, ONE_ROW: FIELD}
+"""How many times faster SME2 is assumed to make an operator."""
+FACTORS_FROM = "published ranges"
+
+
+def speedup_of(parts: Iterable[tuple[float, float]]) -> float:
+    """Amdahl's law for shares of the time and their speedups; an infinite speedup removes a share."""
+    known = list(parts)
+    left = 1 - sum(share for share, _ in known) + sum(share / factor for share, factor in known)
+    return 1 / left if left > 0 else float("inf")
+
+
+class Part(NamedTuple):
+    name: str
+    share: float
+
+
+class FactorGroup(NamedTuple):
+    name: str
+    operators: int
+    time_share: float
+    factor: Range
+
+
+@dataclass(frozen=True, slots=True)
+class Projection:
+    series: Series
+    low: float
+    """Speedup with the lowest factors; below 1 is slower."""
+    high: float
+    ceiling: float
+    """With the proven operators taking no time at all."""
+    time_share: float
+    """Share of the proven operators, from 0 to 1, with the event tracer on."""
+    groups: tuple[FactorGroup, ...]
+    before: Part
+    after_low: Part
+    after_high: Part
+    """The largest part of the time as measured, and with the lowest and the highest factors."""
+    latency_ms: float | None
+    """Median without the tracer; None if not measured."""
+    taken_from: str
+    unmatched: tuple[str, ...]
+    """Proven operators that this series does not have: not counted as faster."""
+
+    def ms(self, speedup: float) -> float | None:
+        return self.latency_ms / speedup if self.latency_ms is not None else None
+
+
+@dataclass(frozen=True, slots=True)
+class Outlook:
+    """What is proven to run on SME2 and what that could bring; all files and commands use this record."""
+
+    coverage: Coverage
+    projections: tuple[Projection, ...]
+    """Headline first; if empty, `reason` says why."""
+    reason: str
+
+    @property
+    def headline(self) -> Projection | None:
+        return self.projections[0] if self.projections else None
+
+
+def outlook_of(
+    run: Run, analysis: RunAnalysis | None, evidence: Sequence[PlaceEvidence] | None = None
+) -> Outlook:
+    """The outlook for `run`, or for the run that its dumps lie in."""
+    run = run.whole
+    series = analysis.series if analysis else ()
+    proven = analysis.proven if analysis else None
+    if proven and proven.run is run and evidence in (None, proven.evidence) and not proven.damaged:
+        coverage = proven.coverage
+    else:
+        coverage = coverage_of(run, gather_evidence(run, series) if evidence is None else evidence, series)
+    reason = unfit_times(run)
+    if not reason and not coverage.tested:
+        reason = f"it was not tested which operators run on SME2: {coverage.reason}"
+    if not reason and not coverage.proven:
+        reason = "no operator ran on SME2, so there is nothing to speed up"
+    measured = _measured(run, analysis) if not reason else ()
+    if not reason and not measured:
+        reason = "no experiment has both latencies and dumps"
+    found = tuple(_project(run, series, coverage) for series in measured)
+    if found and not any(each.groups for each in found):
+        found, reason = (), "the operators proven to run on SME2 were not found in the times measured here"
+    return Outlook(coverage, found, reason)
+
+
+def unfit_times(run: Run) -> str:
+    """Why nothing can be projected from the run's times; empty for an Arm CPU without SME2."""
+    manifest = run.manifest
+    if run.times is Times.EMULATED:
+        return "times of an emulated run are not latencies; measure on an Arm CPU to see what SME2 could save"
+    if run.times is not Times.HARDWARE:
+        return f"times are from {run.times.origin}; a projection needs latencies of an Arm CPU"
+    if manifest is None or manifest.is_arm is None or manifest.has_sme2 is None:
+        return "the CPU on which the times were measured is not recorded"
+    if not manifest.is_arm:
+        return "the times are not from an Arm CPU, so they do not show what SME2 could save"
+    return MEASURED_INSTEAD if manifest.has_sme2 else ""
+
+
+def _measured(run: Run, analysis: RunAnalysis | None) -> list[SeriesAnalysis]:
+    """For each number of threads, the series that used most of the CPU's features: the best without SME2."""
+    alike: dict[int | None, list[SeriesAnalysis]] = {}
+    for found in analysis.series if analysis else ():
+        if found.times.are_latencies:
+            alike.setdefault(found.series.threads, []).append(found)
+    best = [min(members, key=lambda each: run.spoken_order(each.series)) for members in alike.values()]
+    return sorted(best, key=lambda found: found.series.threads or 0)
+
+
+def _project(run: Run, series: SeriesAnalysis, coverage: Coverage) -> Projection:
+    matched, unmatched = matching.match_proven(series, coverage.ran)
+    groups = tuple(
+        FactorGroup(
+            name,
+            len(members),
+            series.spent_by([operator for _, measured in members for operator in measured]).share,
+            FACTORS[name],
+        )
+        for name in FACTORS
+        if (members := [match for match in matched if group_of(match[0]) == name])
+    )
+    latency = run.metrics.latency(series.series) if run.metrics else None
+    measured = {name: series.spent(part).share for name, part in series.parts.items()}
+    time_share = sum(group.time_share for group in groups)
+    return Projection(
+        series=series.series,
+        low=speedup_of((group.time_share, group.factor.low) for group in groups),
+        high=speedup_of((group.time_share, group.factor.high) for group in groups),
+        ceiling=speedup_of([(time_share, float("inf"))]),
+        time_share=time_share,
+        groups=groups,
+        before=_largest(measured),
+        after_low=_largest(_after(series, matched, measured, lambda group: FACTORS[group].low)),
+        after_high=_largest(_after(series, matched, measured, lambda group: FACTORS[group].high)),
+        latency_ms=latency.end_to_end_ms.median if latency and latency.end_to_end_ms else None,
+        taken_from=series.taken_from,
+        unmatched=unmatched,
+    )
+
+
+def group_of(operator: MatrixOperator) -> str:
+    """The factor group of an operator: one row counts as one row, in a linear layer or a convolution."""
+    return ONE_ROW if operator.rows == 1 else operator.category.value
+
+
+def _after(
+    series: SeriesAnalysis,
+    matched: matching.Matched,
+    measured: Mapping[str, float],
+    factor_of: Callable[[str], float],
+) -> dict[str, float]:
+    left = dict(measured)
+    for proven, measured_as in matched:
+        factor = factor_of(group_of(proven))
+        for operator in measured_as:
+            left[operator.category.value] -= series.spent_by([operator]).share * (1 - 1 / factor)
+    whole = sum(left.values())
+    return {name: share / whole if whole > 0 else 0.0 for name, share in left.items()}
+
+
+def _largest(shares: Mapping[str, float]) -> Part:
+    name = max(shares, key=lambda each: shares[each])
+    return Part(name, shares[name])

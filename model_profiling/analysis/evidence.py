@@ -1,9 +1,11 @@
-"""Gathers what kernels and outputs prove about a run: its own, and those of another run kept in it."""
+"""Gathers what kernels and outputs prove about a run: its own, and those of another run kept in it; and which
+questions about SME2 they leave open."""
 
 from __future__ import annotations
 
+import shlex
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -13,8 +15,11 @@ from model_profiling.analysis.kernels import (
     configured_kernels,
     executed_kernels,
     kernel_named,
+    kernel_uses,
     operator_kernels,
+    parse_xnntrace,
     read_kernels_csv,
+    read_xnntrace,
     sme_verdict,
 )
 from model_profiling.analysis.matching import prove_operators
@@ -22,16 +27,17 @@ from model_profiling.analysis.operators import read_timed
 from model_profiling.analysis.sampling import sampled_entries
 from model_profiling.analysis.series import SeriesAnalysis, series_of
 from model_profiling.analysis.summary import analyse_dump
-from model_profiling.analysis.xnntrace import kernel_uses, parse_xnntrace, read_xnntrace
 from model_profiling.config import names
 from model_profiling.config.series import Series
 from model_profiling.core.errors import FormatError
+from model_profiling.core.formatting import as_code
 from model_profiling.core.safe_read import MOST_LOG, inside, is_there, read_text
 from model_profiling.etdump import read_etdump
 from model_profiling.runs import Evidence, Run, Times
 from model_profiling.runs.evidence import KernelCall, KernelList, OperatorProof, proving_run, read_samples
 from model_profiling.runs.journal import Entry
 from model_profiling.runs.metrics import PairParity
+from model_profiling.statistics.speedup import Verdict
 
 
 @dataclass(frozen=True, slots=True)
@@ -251,3 +257,102 @@ def kernels_of_process(entry: Entry | None, dump: Path | None, run_dir: Path) ->
         log = read_text(inside(run_dir, entry.log, names.JOURNAL), MOST_LOG)
         configured = configured_kernels(parse_xnntrace(log).configured)
     return (*called, *operators, *configured)
+
+
+# Open questions about SME2, with reasons and the commands that would answer them.
+
+_ON_SME2 = "a machine that has SME2 (`sme2prof doctor --devices` lists products that have it)"
+
+SME2_KERNELS = "SME2 kernels"
+"""The question whether such kernels run; emulation answers it."""
+
+
+@dataclass(frozen=True, slots=True)
+class NotTested:
+    """An open question; each part is a clause."""
+
+    what: str
+    because: str
+    next: str
+
+    def __str__(self) -> str:
+        return f"{self.what}: not tested, because {self.because}; next: {self.how}"
+
+    @property
+    def how(self) -> str:
+        """What to do next, a command marked as code."""
+        return as_code(self.next)
+
+
+def not_tested(run: Run, evidence: Sequence[PlaceEvidence]) -> tuple[NotTested, ...]:
+    kernels = kernels_not_tested(run, evidence)
+    return (*((kernels,) if kernels else ()), *_latency(run))
+
+
+def kernels_not_tested(run: Run, evidence: Sequence[PlaceEvidence]) -> NotTested | None:
+    """Why nothing shows whether SME2 kernels run; None if something does."""
+    answers = {kernels.sme.answer for place in evidence for kernels in place.kernels}
+    if answers & {"sme2", "sme", "sme-or-sme2", "none"}:
+        return None
+    what, manifest = SME2_KERNELS, run.manifest
+    kept = run.evidence
+    if kept is not None and kept.problem:
+        command = profile_command(run, emulated=True)
+        # What --quick left out, the command does.
+        alone = "--quick" in kept.problem
+        return NotTested(what, kept.problem, command if alone else f"{kept.fix}; then `{command}`")
+    if manifest is None:
+        return NotTested(what, "there is no list of kernels beside these dumps", profile_command(run))
+    if manifest.has_sme2 is False:
+        cpu = "this CPU is not an Arm CPU" if manifest.is_arm is False else "this CPU has no SME2"
+        because = f"{cpu}, and no emulated run of this program was made"
+        if run.platform == "mac":  # where nothing can be emulated
+            there = f"`{profile_command(run)} --evidence ssh:HOST`, with a Linux machine that has the kit"
+            return NotTested(what, because, there)
+        return NotTested(what, because, profile_command(run, emulated=True))
+    notes = [kernels.note for place in evidence for kernels in place.kernels if kernels.note]
+    return NotTested(
+        what, notes[0] if notes else "no process recorded which kernels it ran", profile_command(run)
+    )
+
+
+def _latency(run: Run) -> Iterator[NotTested]:
+    what, manifest = "What SME2 changes in latency", run.manifest
+    if manifest is None:
+        return
+    there = f"copy {_found_at(manifest.model)} to {_ON_SME2}, and run `{profile_command(run)}` there"
+    if run.times is Times.EMULATED:
+        yield NotTested(what, "emulated times are not latencies", there)
+    elif run.times is not Times.HARDWARE:
+        return
+    elif manifest.is_arm is False:
+        yield NotTested(what, f"this CPU ({manifest.cpu}) is not an Arm CPU", there)
+    elif manifest.has_sme2 is False:
+        yield NotTested(what, f"this CPU ({manifest.cpu}) has no SME2", there)
+    elif manifest.has_sme2 and (because := _not_compared(run)):
+        yield NotTested(what, because, profile_command(run))
+
+
+def _not_compared(run: Run) -> str:
+    """Why no pair of SME2 on and off has an answer; empty if one has."""
+    reasons = []
+    for pair in (pair for pair in run.pairs if run.switches_sme2(pair)):
+        found = run.comparison(pair)
+        if found is not None and found.speedup.verdict is not Verdict.NOT_COMPARABLE:
+            return ""
+        reasons.append(pair.not_comparable or (found.speedup.reason if found else ""))
+    return next(filter(None, reasons), "no pair of SME2 on and off was compared")
+
+
+def _found_at(model: str) -> str:
+    """The program's place below the current folder; elsewhere its name alone, as reports are shared."""
+    path, here = Path(model or "MODEL.pte"), Path.cwd()
+    return str(path.relative_to(here) if path.is_relative_to(here) else path.name)
+
+
+def profile_command(run: Run, *, emulated: bool = False) -> str:
+    """The command that answers the question; emulation runs here, where the program is."""
+    model = run.manifest.model if run.manifest and run.manifest.model else "MODEL.pte"
+    words = ["sme2prof", "profile", model if emulated else Path(model).name]
+    words += run.manifest.case_words if run.manifest else []
+    return shlex.join([*words, *(("--target", "emulated") if emulated else ())])

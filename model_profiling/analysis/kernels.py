@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
@@ -23,10 +23,10 @@ from model_profiling.analysis.kernel_names import (
     classify_operator,
 )
 from model_profiling.core import files
-from model_profiling.core.errors import FormatError
+from model_profiling.core.errors import FormatError, InputError
 from model_profiling.core.formatting import plural
 from model_profiling.core.records import csv_text, read_table
-from model_profiling.core.safe_read import MIB, read_text
+from model_profiling.core.safe_read import MIB, MOST_LOG, read_text
 from model_profiling.program.category import operator_type
 from model_profiling.runs.evidence import KernelWork
 
@@ -269,3 +269,72 @@ def _use(where: str, row: dict[str, str]) -> KernelUse:
     numbers = ([int(number) if number else None for number in cell.groups()] for cell in cells if cell)
     worked_on = tuple(KernelWork(m, n, k, calls or 0) for m, n, k, calls in numbers)
     return kernel_named(row[_NAME].strip(), evidence, counted, worked_on)
+
+
+# XNNPACK's own log, from a terminal or logcat: kernels it configured and operators it ran.
+
+
+@dataclass(frozen=True, slots=True)
+class XnnTrace:
+    configured: tuple[str, ...]
+    """Kernels XNNPACK put into one of its tables: `Using gemm microkernel '...'`."""
+    operators: tuple[str, ...]
+    """The operators that ran, in order; without those it skipped."""
+
+
+_TERMINAL = re.compile(r"(?:Note|Debug|Warning|Error|Fatal error) \(XNNPACK\): (?P<message>.*)")
+# logcat's threadtime, time and brief formats.
+_LOGCAT = re.compile(
+    r"(?:\d\d-\d\d \d\d:\d\d:\d\d\.\d+ +(?P<pid>\d{1,9}) +\d+ [VDIWEF] XNNPACK *: "
+    r"|(?:\d\d-\d\d \d\d:\d\d:\d\d\.\d+ +)?[VDIWEF]/XNNPACK *\( *(?P<brief_pid>\d{1,9})\): )(?P<message>.*)"
+)
+_CONFIGURED = re.compile(r"Using \w+ microkernel '(?P<name>[^'\n]+)'")
+_RUNNING = re.compile(r"running operator \d{1,9}:0 \((?P<name>.+)\)")
+"""The first part of an operator that has several; skipped ones begin with `skip`."""
+_PLACE = re.compile(r"\w+, .*:\d+\)")
+
+
+def parse_xnntrace(text: str, *, pid: int | None = None) -> XnnTrace:
+    """Parse a log. A logcat with XNNPACK lines of several processes needs `pid` to choose one."""
+    configured: list[str] = []
+    operators: list[str] = []
+    for message in _messages(text, pid):
+        if found := _CONFIGURED.match(message):
+            configured.append(found["name"])
+        else:
+            head, _, place = message.rpartition(") (")  # an operator, perhaps with ` (function, file:line)`
+            whole = f"{head})" if head and _PLACE.fullmatch(place) else message
+            if found := _RUNNING.fullmatch(whole):
+                operators.append(found["name"].removesuffix(" Default"))
+    return XnnTrace(tuple(configured), tuple(operators))
+
+
+def read_xnntrace(path: Path, *, pid: int | None = None, follow: bool = False) -> XnnTrace:
+    """Read a log file; refuse one without XNNPACK lines. `follow` links where the user named the file."""
+    trace = parse_xnntrace(read_text(path, MOST_LOG, follow=follow), pid=pid)
+    if not trace.configured and not trace.operators:
+        page = "docs/how-to/source_builds.md of the kit's repository"
+        fix = f"use a runner built with an -xnnlog preset, see {page}"
+        raise InputError(f"{path} has no lines of XNNPACK's log", fix)
+    return trace
+
+
+def kernel_uses(trace: XnnTrace) -> tuple[KernelUse, ...]:
+    """The log as kernel evidence: announced kernels are configured, matrix operators it ran are executed."""
+    return (*configured_kernels(trace.configured), *operator_kernels(trace.operators))
+
+
+def _messages(text: str, pid: int | None) -> Iterator[str]:
+    chosen = pid
+    for line in text.splitlines():
+        if found := _TERMINAL.search(line):
+            yield found["message"].strip()
+        elif found := _LOGCAT.match(line.strip()):
+            owner = int(found["pid"] or found["brief_pid"])
+            if pid is None and chosen not in (None, owner):
+                what = f"the log has XNNPACK lines of two processes, {chosen} and {owner}"
+                raise InputError(what, "choose one with --pid, or clear logcat before the run")
+            if chosen is None:
+                chosen = owner
+            if owner == chosen:
+                yield found["message"].strip()

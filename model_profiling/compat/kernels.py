@@ -6,8 +6,14 @@ import argparse
 from collections.abc import Sequence
 from pathlib import Path
 
-from model_profiling.analysis.kernels import KernelUse, kernels_csv, read_kernels_csv, unknown_kernels
-from model_profiling.analysis.xnntrace import kernel_uses, read_xnntrace
+from model_profiling.analysis.kernels import (
+    KernelUse,
+    kernel_uses,
+    kernels_csv,
+    read_kernels_csv,
+    read_xnntrace,
+    unknown_kernels,
+)
 from model_profiling.cli.frame import say, say_wrote, warn
 from model_profiling.compat.scripts import output_file, run_tool, tool_parser
 from model_profiling.config import names

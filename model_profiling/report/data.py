@@ -8,10 +8,9 @@ from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 
-from model_profiling.analysis.coverage import NotTested, not_tested, sme2_by_operator
-from model_profiling.analysis.evidence import PlaceEvidence, gather_evidence
+from model_profiling.analysis.coverage import Outlook, outlook_of, sme2_by_operator
+from model_profiling.analysis.evidence import NotTested, PlaceEvidence, gather_evidence, not_tested
 from model_profiling.analysis.findings import Finding
-from model_profiling.analysis.headroom import Outlook, outlook_of
 from model_profiling.analysis.pairing import Pairing
 from model_profiling.analysis.run import RunAnalysis, pair_answer
 from model_profiling.analysis.sampling import InsideSeries, gather_inside

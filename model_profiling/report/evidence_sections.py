@@ -5,7 +5,6 @@ from __future__ import annotations
 import functools
 from collections.abc import Callable, Iterator, Sequence
 
-from model_profiling.analysis.coverage import on_sme_of
 from model_profiling.analysis.evidence import PlaceEvidence, SeriesEvidence
 from model_profiling.analysis.findings import Finding
 from model_profiling.analysis.kernel_names import Kernel
@@ -51,7 +50,6 @@ def _kernels(place: PlaceEvidence, data: ReportData) -> Iterator[doc.Block]:
             "what the evidence says",
             lambda found: f"{'not proven: ' if found.sme.answer == 'unknown' else ''}{found.sme.text}",
         ),
-        doc.Column("matrix operators on SME2", lambda found: _on_sme(data, place, found)),
     )
     yield doc.table_of(place.kernels, columns)
     yield from doc.make_list(
@@ -61,13 +59,6 @@ def _kernels(place: PlaceEvidence, data: ReportData) -> Iterator[doc.Block]:
     )
     if listed := tuple(_listing(place, data)):
         yield doc.Folded("The kernels", listed)
-
-
-def _on_sme(data: ReportData, place: PlaceEvidence, found: SeriesEvidence) -> str:
-    """Return the share of all matrix operators of the program, as everywhere else."""
-    own = data.analysis if place is data.evidence[0] else None
-    share = on_sme_of(data.outlook.coverage, found, own.of(found.series) if own else None)
-    return MISSING if share is None else f"{share[0]} of {share[1]}"
 
 
 def _listing(place: PlaceEvidence, data: ReportData) -> Iterator[doc.Block]:

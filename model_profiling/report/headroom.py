@@ -7,14 +7,15 @@ from collections import Counter
 from collections.abc import Collection, Iterator
 from dataclasses import asdict
 
-from model_profiling.analysis.coverage import Coverage, Sme2Row
-from model_profiling.analysis.headroom import FACTORS_FROM, Outlook, Part, Projection
+from model_profiling.analysis.coverage import FACTORS_FROM, Coverage, Outlook, Part, Projection
+from model_profiling.analysis.matching import NOT_KNOWN
 from model_profiling.config.series import Series
 from model_profiling.core.formatting import MISSING, as_code, capitalized, milliseconds, percent, plural, span
 from model_profiling.report import document as doc
 from model_profiling.report.breakdown import series_columns
 from model_profiling.report.charts.operators import headroom_chart
 from model_profiling.report.data import ReportData
+from model_profiling.runs.evidence import MatrixOperator
 
 # For people. A projection is always called one, and the text beside it says what it is based on.
 
@@ -169,12 +170,11 @@ def _coverage(found: Coverage) -> Json:
         "operators_uncounted": found.uncounted if tested or found.work else None,
         "counted_from": "the program" if found.work else "what ran" if tested else None,
         "delegates_unseen": list(found.unseen),
-        "missing": [_missing_operator(each) for each in found.missing],
+        "missing": [_missing_operator(found, each) for each in found.missing],
     }
 
 
-def _missing_operator(found: Sme2Row) -> Json:
-    operator = found.operator
+def _missing_operator(coverage: Coverage, operator: MatrixOperator) -> Json:
     return {
         "name": operator.name,
         "method": operator.method,
@@ -187,9 +187,9 @@ def _missing_operator(found: Sme2Row) -> Json:
         "module_path": operator.module_path,
         "source": operator.source,
         "flops": operator.flops,
-        "share": found.share,
-        "cause": found.cause,
-        "reason": found.reason,
+        "share": coverage.share_of(operator),
+        "cause": operator.cause or NOT_KNOWN,
+        "reason": operator.why_not,
         "precision": operator.precision,
     }
 

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from itertools import islice
 
 from model_profiling.analysis.causes.outside import OUTSIDE
-from model_profiling.analysis.coverage import SME2_KERNELS, NotTested
+from model_profiling.analysis.evidence import SME2_KERNELS, NotTested
 from model_profiling.analysis.pairing import Pairing
 from model_profiling.analysis.series import OVERHEADS, SeriesAnalysis
 from model_profiling.core.formatting import capitalized, listing, milliseconds, percent, plural, size

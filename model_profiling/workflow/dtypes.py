@@ -11,7 +11,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 
-from model_profiling.analysis.headroom import FACTORS_FROM
+from model_profiling.analysis.coverage import FACTORS_FROM
 from model_profiling.config import names
 from model_profiling.config.remarks import WarningLine, warning_lines
 from model_profiling.config.series import Series

@@ -14,10 +14,8 @@ from said import says
 from model_profiling.analysis.causes.avoidable import layout_changes
 from model_profiling.analysis.causes.matrix import precision_not_as_asked
 from model_profiling.analysis.causes.sme2 import misses_sme2
-from model_profiling.analysis.coverage import Coverage, coverage_of, on_sme_of
-from model_profiling.analysis.evidence import gather_evidence
+from model_profiling.analysis.coverage import Coverage, coverage_of, outlook_of
 from model_profiling.analysis.findings import Case
-from model_profiling.analysis.headroom import outlook_of
 from model_profiling.analysis.run import RunAnalysis, analyse_run, proven_of
 from model_profiling.analysis.series import SeriesAnalysis
 from model_profiling.program.delegates import describe
@@ -62,12 +60,12 @@ def test_what_misses_sme2_is_known_with_its_cause_and_what_the_program_foretells
     run_dir: Path,
 ) -> None:
     found = coverage(run_dir)
-    assert {each.operator.module_path: each.cause for each in found.missing} == MISSING[run_dir]
+    assert {each.module_path: each.cause for each in found.missing} == MISSING[run_dir]
     reach = reach_in(RELEASE)
     assert reach is not None
     foretold = [reach.takes_sme(work.path, work.node.types) for work in found.work if work.node]
     assert foretold == [operator.on_sme for operator in found.operators]
-    assert not [each for each in found.missing if "not known" in each.reason]
+    assert not [each for each in found.missing if "not known" in each.why_not]
 
 
 def test_the_whole_is_the_same_in_every_report_of_a_program() -> None:
@@ -85,16 +83,7 @@ def test_the_whole_is_the_same_in_every_report_of_a_program() -> None:
     series = tuple(replace(each, operators=each.operators[:9]) for each in analysed(FP16).series)
     seen = proven_of(analysed(FP16).run, series).coverage
     assert seen.flops_total == found.flops_total and len(seen.proven) < len(found.proven)
-    assert any("has no event of" in each.reason for each in seen.missing)
-
-
-def test_experiments_are_told_of_the_same_whole() -> None:
-    analysis, every = analysed(INT8), coverage(INT8)
-    own, *_ = gather_evidence(analysis.run, analysis.series)
-    told = {found.sme2: on_sme_of(every, found, analysis.of(found.series)) for found in own.kernels}
-    assert told == {True: (10, 12), False: (0, 12)}
-    kept = {found.sme2: on_sme_of(every, found, None) for found in own.kernels}
-    assert kept == told, "another run's word on it has no dumps here"
+    assert any("has no event of" in each.why_not for each in seen.missing)
 
 
 def test_findings_about_sme2_are_made_where_they_hold_and_nowhere_else() -> None:

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from model_profiling.analysis.headroom import speedup_of
+from model_profiling.analysis.coverage import speedup_of
 
 DOCUMENT = Path(__file__).resolve().parents[2] / "docs" / "explanation" / "headroom.md"
 FREE = float("inf")

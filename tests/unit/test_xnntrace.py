@@ -10,8 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from said import refused, says
 
-from model_profiling.analysis.kernels import sme_verdict
-from model_profiling.analysis.xnntrace import kernel_uses, parse_xnntrace, read_xnntrace
+from model_profiling.analysis.kernels import kernel_uses, parse_xnntrace, read_xnntrace, sme_verdict
 from model_profiling.core.errors import InputError
 
 ROOT = Path(__file__).resolve().parents[2]

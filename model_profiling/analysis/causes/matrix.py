@@ -48,8 +48,8 @@ def matrix_bound(case: Case, free: Free) -> Finding | None:
     steps = [*formats, *_on_sme2(case), *_threads(case)]
     return Finding(
         "matrix-bound",
-        f"{with_threads}{listing(names)} {verb} {part} of the {'time' if case.timed else 'arithmetic'}: "
-        "speed up the matrix products",
+        f"{with_threads}{listing(names)} {verb} {part} of the "
+        f"{'time: speed up' if case.timed else 'arithmetic: begin with'} the matrix products",
         (*steps, f"beyond that, {_LESS_WORK}"),
         series,
         evidence={

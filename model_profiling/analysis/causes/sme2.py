@@ -7,7 +7,7 @@ import math
 import re
 from collections.abc import Iterator, Sequence
 
-from model_profiling.analysis.coverage import Coverage, Sme2Row
+from model_profiling.analysis.coverage import Coverage
 from model_profiling.analysis.findings import (
     ANY_NOUN,
     NOUNS,
@@ -27,6 +27,8 @@ from model_profiling.core.number_formats import FORMATS
 from model_profiling.program.category import MATRIX
 from model_profiling.program.delegates import describe
 from model_profiling.program.delegates.reach import PROBE, Reach, reach_in
+from model_profiling.program.matrix_work import MatrixWork
+from model_profiling.runs.evidence import MatrixOperator
 from model_profiling.statistics.speedup import Verdict
 
 # Matrix operators proven to miss SME2: why, and the change that lets them reach it. No bound (the gain was
@@ -41,9 +43,10 @@ _OF_PRECISION = {"int8 dynamic": "int8-dynamic", "int8 dynamic, int4 weights": "
 def misses_sme2(case: Case, _free: Free) -> Finding | None:
     coverage = case.coverage
     missing = coverage.missing if coverage else ()
-    share = _share(missing)
-    little = share < WORTH and all(each.share is not None for each in missing)
-    if coverage is None or not missing or little:
+    if coverage is None or not missing:
+        return None
+    share = _share(coverage, missing)
+    if share < WORTH and all(each.flops is not None for each in missing):
         return None
     ran = matrix_operators_by_key(case.series)
     groups = _groups(coverage, case.executorch)
@@ -56,9 +59,9 @@ def misses_sme2(case: Case, _free: Free) -> Finding | None:
         if change
         else f"No known change lets {some} reach SME2",
         tuple(
-            f"{change.format(the) or f'no change is known for {the}'}, because {rows[0].reason}"
+            f"{change.format(the) or f'no change is known for {the}'}, because {rows[0].why_not}"
             for noun, rows, change in groups
-            if rows is first or _share(rows) >= WORTH
+            if rows is first or _share(coverage, rows) >= WORTH
             for the in (f"the {noun}" if len(rows) == 1 else f"the {len(rows)} {several(noun)}",)
         ),
         case.series,
@@ -66,18 +69,18 @@ def misses_sme2(case: Case, _free: Free) -> Finding | None:
             Concern(
                 tuple(found),
                 where(found[0]),
-                each.reason,
+                each.why_not,
                 {
                     "cause": each.cause,
-                    "reason": each.reason,
-                    "precision": each.operator.precision,
-                    "arithmetic_share": each.share,
+                    "reason": each.why_not,
+                    "precision": each.precision,
+                    "arithmetic_share": coverage.share_of(each),
                     "change": change.format("it") or None,
                 },
             )
             for _, rows, change in groups
             for each in rows
-            if (found := ran.get(each.operator.key.in_program))
+            if (found := ran.get(each.key.in_program))
         ),
         {
             "matrix_operators": len(coverage.operators),
@@ -89,23 +92,27 @@ def misses_sme2(case: Case, _free: Free) -> Finding | None:
     )
 
 
-def _share(rows: Sequence[Sme2Row]) -> float:
-    return sum(each.share or 0.0 for each in rows)
+def _share(coverage: Coverage, rows: Sequence[MatrixOperator]) -> float:
+    return sum(coverage.share_of(each) or 0.0 for each in rows)
 
 
-def _groups(coverage: Coverage, executorch: str) -> list[tuple[str, list[Sme2Row], str]]:
+def _groups(coverage: Coverage, executorch: str) -> list[tuple[str, list[MatrixOperator], str]]:
     """By cause and kind, with what lets them reach SME2 (`{}` in their place; empty if nothing is known):
     those with a known change first."""
-    alike: dict[tuple[str, str], list[Sme2Row]] = {}
+    alike: dict[tuple[str, str], list[MatrixOperator]] = {}
     for each in coverage.missing:
-        noun = ANY_NOUN if each.cause == _OUTSIDE else NOUNS.get(each.operator.kind, ANY_NOUN)
+        noun = ANY_NOUN if each.cause == _OUTSIDE else NOUNS.get(each.kind, ANY_NOUN)
         alike.setdefault((each.cause, noun), []).append(each)
     reach = reach_in(executorch)
-    groups = [(noun, rows, _change(rows[0], reach, executorch)) for (_, noun), rows in alike.items()]
-    return sorted(groups, key=lambda each: (not each[2], -_share(each[1])))
+    work_of = dict(zip(coverage.operators, coverage.work, strict=False))
+    groups = [
+        (noun, rows, _change(rows[0], work_of.get(rows[0]), reach, executorch))
+        for (_, noun), rows in alike.items()
+    ]
+    return sorted(groups, key=lambda each: (not each[2], -_share(coverage, each[1])))
 
 
-def _change(missing: Sme2Row, reach: Reach | None, executorch: str) -> str:
+def _change(missing: MatrixOperator, work: MatrixWork | None, reach: Reach | None, executorch: str) -> str:
     if missing.cause == _OUTSIDE:
         return "bring {} into the delegate, as the advice about operators outside it says"
     if reach is None and executorch:
@@ -113,10 +120,9 @@ def _change(missing: Sme2Row, reach: Reach | None, executorch: str) -> str:
         return f"{unknown}: find out with `{PROBE}` of a clone what lets {{}} reach SME2"
     if reach is None or missing.cause in (NOT_KNOWN, "not told"):
         return ""
-    work, operator = missing.work, missing.operator
-    path, precision = work.path if work else operator.kind, operator.precision
+    path, precision = work.path if work else missing.kind, missing.precision
     types = work.node.types if work and work.node else ()
-    fp16_pointwise = operator.kind == "pointwise convolution" and precision == "fp16"
+    fp16_pointwise = missing.kind == "pointwise convolution" and precision == "fp16"
     other_layers = {
         "give {} a second input channel of zeros, with weights of zero": missing.cause == "one input channel"
         and reach.takes_sme("convolution", types),

@@ -11,8 +11,8 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 from model_profiling._version import __version__
+from model_profiling.analysis.coverage import RAN
 from model_profiling.analysis.event_views import Slice, slice_runs
-from model_profiling.analysis.headroom import proven_on_sme
 from model_profiling.analysis.operators import Operator
 from model_profiling.analysis.series import SeriesAnalysis
 from model_profiling.core.formatting import plural
@@ -39,7 +39,7 @@ def write(data: ReportData, folder: Path) -> tuple[Path, ...]:
     share = min(1.0, _MOST_SLICES / max(1, slices))
     events: list[Json] = []
     for process, found in enumerate(series, start=1):
-        events += _process(found, process, share, proven_on_sme(found, data.outlook.coverage))
+        events += _process(found, process, share, _ran_on_sme2(found, data))
     content = {"traceEvents": events, "displayTimeUnit": "ns", "otherData": _about(data, share)}
     write_json(folder / FILE, content, indent=None)
     return (folder / FILE,)
@@ -62,6 +62,12 @@ def _about(data: ReportData, share: float) -> Json:
         "runs shown": "every run that counts" if share == 1.0 else f"one in {1 / share:.1f}, evenly chosen",
         "made by": f"sme2prof {__version__}",
     }
+
+
+def _ran_on_sme2(series: SeriesAnalysis, data: ReportData) -> Mapping[int, str]:
+    coverage = data.outlook.coverage
+    runs_on = f"{coverage.isa}{' under emulation' if coverage.emulated else ''}"
+    return {place: runs_on for place, answer in data.sme2_of(series).items() if answer in RAN}
 
 
 def _process(series: SeriesAnalysis, process: int, share: float, proven: Mapping[int, str]) -> Iterator[Json]:
