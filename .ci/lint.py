@@ -196,7 +196,7 @@ def _matches_newline(nodes: Nodes, flags: int) -> bool:
 
 
 READERS = (
-    "analysis/kernel_names.py", "analysis/matching.py", "analysis/xnntrace.py", "compat/earlier_config.py",
+    "analysis/kernel_names.py", "analysis/matching.py", "analysis/kernels.py", "compat/earlier_config.py",
     "core/records.py", "export/templates.py", "mcp_server/server.py", "program/", "runner/apt.py",
     "runner/fetching.py", "store/", "targets/", "workflow/elsewhere.py", "workflow/skills.py",
 )  # fmt: skip

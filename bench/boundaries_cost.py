@@ -24,8 +24,7 @@ from quality.launches import CLOCK_NS
 
 from model_profiling.core.errors import ProfilingError
 from model_profiling.etdump import read_boundaries
-from model_profiling.statistics.lockstep import plan_turns
-from model_profiling.statistics.measure import Turns
+from model_profiling.statistics.measure import Turns, plan_turns
 from model_profiling.statistics.speedup import compare_launches
 from model_profiling.targets import Job
 from model_profiling.targets.host import HostTarget

@@ -32,8 +32,7 @@ from quality.programs import Program, exported
 
 from model_profiling.core.errors import ProfilingError
 from model_profiling.core.formatting import plural
-from model_profiling.statistics.lockstep import plan_turns
-from model_profiling.statistics.measure import Turns
+from model_profiling.statistics.measure import Turns, plan_turns
 from model_profiling.statistics.speedup import compare_launches
 from model_profiling.targets import Job
 from model_profiling.targets.host import HostTarget

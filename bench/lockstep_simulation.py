@@ -28,8 +28,8 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "tests"))
 from made_up_turns import CLOCK_STEP, NOISES, Floats, made_up, made_up_operator
 
 from model_profiling.statistics.intervals import level, signed_rank_interval, student_interval
+from model_profiling.statistics.measure import EXACT_ROUNDS
 from model_profiling.statistics.speedup import (
-    EXACT_ROUNDS,
     FIRST_LOOK,
     PRECISION,
     Launches,

@@ -36,7 +36,8 @@ from quality.programs import PAIRS, exported
 
 from model_profiling.core.errors import ProfilingError
 from model_profiling.runs.comparability import compare_timed, shared_launches
-from model_profiling.statistics.speedup import EXACT_ROUNDS, FIRST_LOOK, Speedup, precise_enough
+from model_profiling.statistics.measure import EXACT_ROUNDS
+from model_profiling.statistics.speedup import FIRST_LOOK, Speedup, precise_enough
 from model_profiling.targets.host import HostTarget
 
 NEIGHBOURS = (0, 1, 2, 4, 10)

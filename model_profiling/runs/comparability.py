@@ -16,10 +16,9 @@ from model_profiling.runner.features import SME2_ONLY
 from model_profiling.runs.journal import Journal
 from model_profiling.runs.manifest import Manifest
 from model_profiling.runs.times import Times
-from model_profiling.statistics.measure import UNCHECKED, Rule, Turns, disturbance
+from model_profiling.statistics.measure import EXACT_ROUNDS, UNCHECKED, Rule, Turns, disturbance
 from model_profiling.statistics.speedup import (
     CONFIDENCE,
-    EXACT_ROUNDS,
     PRACTICAL_THRESHOLD,
     Launches,
     Rounds,

@@ -35,8 +35,7 @@ from model_profiling.runs.journal import Entry, Step, seconds_of
 from model_profiling.runs.manifest import Ended
 from model_profiling.runs.measuring import Measuring, scratch_folder
 from model_profiling.runs.schedule import TRIAL, Pace, launch_of, make_order, plan, plan_kept, with_turns
-from model_profiling.statistics.lockstep import TurnPlan
-from model_profiling.statistics.measure import Rule
+from model_profiling.statistics.measure import Rule, TurnPlan
 from model_profiling.statistics.speedup import PRECISION, as_launches, precise_enough
 from model_profiling.targets import LockstepOutcome, Target
 from model_profiling.targets.job import LOG

@@ -20,8 +20,7 @@ from model_profiling.core.errors import FormatError, InputError
 from model_profiling.program import GraphNode, Instruction, read_program
 from model_profiling.runs.comparability import CLOCK_STEP_MS
 from model_profiling.runs.journal import Entry, Journal, Kind, Step
-from model_profiling.statistics.lockstep import PLANNED_LAUNCHES, TurnPlan, plan_turns
-from model_profiling.statistics.speedup import EXACT_ROUNDS
+from model_profiling.statistics.measure import EXACT_ROUNDS, PLANNED_LAUNCHES, TurnPlan, plan_turns
 from model_profiling.targets.job import Job, LockstepJob, LockstepOutcome
 
 TRACED_ROUNDS = 6

@@ -9,8 +9,8 @@ import numpy as np
 import numpy.typing as npt
 
 from model_profiling.core.errors import InputError
-from model_profiling.statistics.measure import Measure
-from model_profiling.statistics.speedup import EXACT_ROUNDS, Rounds
+from model_profiling.statistics.measure import EXACT_ROUNDS, Measure
+from model_profiling.statistics.speedup import Rounds
 
 Floats = npt.NDArray[np.float64]
 

@@ -28,7 +28,7 @@ from model_profiling.core.errors import InputError
 from model_profiling.core.formatting import plural
 from model_profiling.statistics import intervals
 from model_profiling.statistics.intervals import SPENT, Floats, can_reach, centre, level, student_p
-from model_profiling.statistics.measure import MARKS, Measure, Turns, unequal_error
+from model_profiling.statistics.measure import EXACT_ROUNDS, MARKS, Measure, Turns, unequal_error
 
 if TYPE_CHECKING:
     from typing_extensions import Unpack
@@ -46,8 +46,6 @@ CONFIDENCE = 0.95
 PRACTICAL_THRESHOLD = 0.01
 PRECISION = 0.005
 """Narrow enough to stop: plus or minus half a percent."""
-EXACT_ROUNDS = 6
-"""From six rounds or launches on, an exact rank test can reach 5%."""
 FIRST_LOOK = 7
 """Fewest launches before stopping early: six fall on one side by chance in 3% of all cases."""
 FEWEST_ROUNDS = 3

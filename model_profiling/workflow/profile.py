@@ -41,7 +41,7 @@ from model_profiling.runs.feeding import choose_methods, feed, one_method, sizes
 from model_profiling.runs.folders import locked
 from model_profiling.runs.measure import measure_runs
 from model_profiling.runs.schedule import emulated_seconds
-from model_profiling.statistics.speedup import EXACT_ROUNDS
+from model_profiling.statistics.measure import EXACT_ROUNDS
 from model_profiling.targets import Target, TargetChoice, TargetPlan, open_target, plan_targets
 from model_profiling.targets.machine_lock import working_beside
 from model_profiling.workflow.compare import asked_gates, compare

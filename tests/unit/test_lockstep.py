@@ -15,7 +15,7 @@ from said import says
 
 from model_profiling.core.errors import InputError
 from model_profiling.statistics.latency import latency_warnings
-from model_profiling.statistics.lockstep import plan_turns
+from model_profiling.statistics.measure import plan_turns
 from model_profiling.statistics.speedup import (
     Launches,
     Speedup,

@@ -12,9 +12,9 @@ from collections.abc import Callable, Container, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from model_profiling.analysis.event_views import instruction_ms
 from model_profiling.analysis.operators import Operator
 from model_profiling.analysis.series import SeriesAnalysis
+from model_profiling.analysis.series_views import instruction_ms
 from model_profiling.report.data import ReportData
 from model_profiling.report.tools import NothingToShow, file_word, no_dumps, write_json
 

@@ -12,9 +12,9 @@ from pathlib import Path
 
 from model_profiling._version import __version__
 from model_profiling.analysis.coverage import RAN
-from model_profiling.analysis.event_views import Slice, slice_runs
 from model_profiling.analysis.operators import Operator
 from model_profiling.analysis.series import SeriesAnalysis
+from model_profiling.analysis.series_views import Slice, slice_runs
 from model_profiling.core.formatting import plural
 from model_profiling.facts.operators import OPERATOR_FACTS, OperatorRow
 from model_profiling.report.data import ReportData
