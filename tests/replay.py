@@ -137,7 +137,6 @@ class ReplayTarget(Target):
             etdump=self._copied(timed.etdump, into / f"{stem}.etdump") if job.etdump else None,
             outputs=tuple(output.file for output in result.outputs if output.file),
             kernels=dict(entry.kernels) if job.kernels and arm else {},
-            kernels_at_load=dict(entry.kernels_at_load) if job.kernels and arm else {},
             kernels_note=None if not job.kernels else entry.kernels_note if arm else ARM_ONLY,
             timings_are_latency=self.timings_are_latency and not job.kernels,
         )

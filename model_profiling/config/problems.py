@@ -19,9 +19,6 @@ from model_profiling.core.errors import InputError
 from model_profiling.core.formatting import did_you_mean
 from model_profiling.core.safe_read import MIB, read_text
 
-_MOST_PROBLEMS = 200
-_MOST_IN_ONE_LINE = 5
-_LONGEST_KEY = 80
 _LARGEST = 4 * MIB
 _WORDS = {
     r"^\w+ (?=should)": "it ",
@@ -46,24 +43,19 @@ class Problem:
 
 
 class ConfigError(InputError):
-    """A config with problems; the message has the first few. `path` is the file, if there is one."""
+    """A config with problems; the message has the first. `path` is the file, if there is one."""
 
     def __init__(self, problems: tuple[Problem, ...], path: Path | None = None) -> None:
-        first, others = problems[0], problems[1:_MOST_IN_ONE_LINE]
-        start = f"{path}: " if path else ""
-        more = (f"({number}) {other.text}; {other.fix}" for number, other in enumerate(others, 2))
-        fixes = [first.fix, *more]
-        if len(problems) > _MOST_IN_ONE_LINE:
-            fixes.append("`sme2prof config check` lists all")
-        count = f"{len(problems)} problems: (1) " if others else ""
-        super().__init__(f"{start}{count}{first.text}", "; ".join(fixes))
+        first, *others = problems
+        more = f" ({len(others)} more: `sme2prof config check` lists all)" if others else ""
+        super().__init__(f"{path}: {first.text}" if path else first.text, f"{first.fix}{more}")
         self.problems = problems
 
 
 def problems_of(error: ValidationError, whole: type[BaseModel]) -> tuple[Problem, ...]:
-    """The problems pydantic found in a `whole`, in its order, limited to about a page. Pydantic also calls a
-    list too short if all its entries are wrong; the entries' own problems say it better."""
-    errors = error.errors(include_url=False)[:_MOST_PROBLEMS]
+    """The problems pydantic found in a `whole`, in its order. Pydantic also calls a list too short if all its
+    entries are wrong; the entries' own problems say it better."""
+    errors = error.errors(include_url=False)
     above = {details["loc"][:depth] for details in errors for depth in range(len(details["loc"]))}
     return tuple(
         _problem(details, whole)
@@ -73,8 +65,7 @@ def problems_of(error: ValidationError, whole: type[BaseModel]) -> tuple[Problem
 
 
 def _problem(details: ErrorDetails, whole: type[BaseModel]) -> Problem:
-    kind, context = details["type"], details.get("ctx", {})
-    location = [step if isinstance(step, int) else step[:_LONGEST_KEY] for step in details["loc"]]
+    kind, context, location = details["type"], details.get("ctx", {}), details["loc"]
     where = "".join(f"[{step}]" if isinstance(step, int) else f".{step}" for step in location).lstrip(".")
     keys = _fields_at(location[:-1], whole)
     field = keys.get(str(location[-1])) if location else None
@@ -103,21 +94,15 @@ def _fields_at(location: Sequence[int | str], whole: type) -> Mapping[str, Field
     """The fields of the record at `location`; only pydantic's own have more than a name."""
     record = whole
     for name in location:
-        types = typing.get_type_hints(record)
-        if name in types:  # not a number in a list, or a key of the user's own
-            record = _record_in(types[str(name)]) or record
+        parts = [typing.get_type_hints(record).get(str(name))]
+        while parts:  # a number in a list, or a key of the user's own, leads to no other record
+            part = parts.pop()
+            parts += typing.get_args(part)
+            if is_dataclass(part) or (isinstance(part, type) and issubclass(part, BaseModel)):
+                record = typing.cast("type", part)
     if issubclass(record, BaseModel):
         return record.model_fields
     return dict.fromkeys(field.name for field in fields(typing.cast("typing.Any", record)))
-
-
-def _record_in(annotation: object) -> type | None:
-    if parts := typing.get_args(annotation):
-        return next((record for part in parts if (record := _record_in(part))), None)
-    is_record = is_dataclass(annotation) or (
-        isinstance(annotation, type) and issubclass(annotation, BaseModel)
-    )
-    return typing.cast("type", annotation) if is_record else None
 
 
 def is_sweep(raw: Mapping[str, object]) -> bool:
@@ -132,7 +117,7 @@ def read_object(path: Path, maker: str = "sme2prof config new") -> dict[str, obj
         raise InputError(f"there is no {path}", f"make one with `{maker}`")
     try:
         text = read_text(path, _LARGEST, follow=True, errors="strict")
-        parsed: object = json.loads(text, object_pairs_hook=_once_each)
+        parsed: object = json.loads(text)
     except json.JSONDecodeError as error:
         where = f"line {error.lineno} column {error.colno}"
         problem = Problem(where, f"is not JSON: {error.msg.lower()}", json_cure(error))
@@ -143,11 +128,3 @@ def read_object(path: Path, maker: str = "sme2prof config new") -> dict[str, obj
             return parsed
         problem = Problem("", "the file holds no JSON object", f"make one with `{maker}`")
     raise ConfigError((problem,), path)
-
-
-def _once_each(entries: list[tuple[str, object]]) -> dict[str, object]:
-    """Python itself would take the last of several equal keys, and drop the others without a word."""
-    keys = [key for key, _ in entries]
-    if repeated := next((key for key in keys if keys.count(key) > 1), None):
-        raise ValueError(f"{repeated[:_LONGEST_KEY]} is given twice in one object")
-    return dict(entries)

@@ -22,12 +22,11 @@ from model_profiling.config.settings import (
     BUILTIN,
     Experiment,
     ProfileConfig,
-    Schedule,
     Side,
     shown,
 )
 from model_profiling.core.errors import InputError, ProfilingError
-from model_profiling.core.formatting import did_you_mean, plural, with_threads
+from model_profiling.core.formatting import did_you_mean, with_threads
 from model_profiling.core.hints import build_runners
 from model_profiling.core.number_formats import under_either_name
 from model_profiling.core.records import JsonObject, read_json_object
@@ -182,11 +181,7 @@ def _resolved(config: ProfileConfig, folder: Path, builtin: bool) -> ProfileConf
 
 def _start_of_outputs(config: ProfileConfig, folder: Path) -> Path:
     """Where a relative output_root starts: the folder in which the model was found. Results can outlive their
-    model: without it, the folder that holds the run directory, else the config's folder. Results of
-    `out_X/artifacts/...` in `out_X/...` belong together, wherever that folder is."""
-    home = found_path(config.model, folder).parent.parent
-    if home.is_dir() and home.name == config.output_root.parts[0] and config.model.parent.name == "artifacts":
-        return home.parent
+    model: without it, the folder that holds the run directory, else the config's folder."""
     for wanted in (config.model, config.output_root):
         for start in _starts(folder):
             if under_either_name(start / wanted).exists():
@@ -231,21 +226,9 @@ def _setting_problems(config: ProfileConfig) -> Iterator[Problem]:
             yield Problem(f"{where}.name", same, "give every experiment its own name")
         yield from _switch_problems(experiment, where)
     yield from _target_problems(config.target)
-    yield from schedule_problems(config.schedule)
-
-
-def schedule_problems(schedule: Schedule) -> Iterator[Problem]:
-    if schedule.precision is not None and schedule.min_rounds > schedule.most_rounds:
-        what = f"is {schedule.min_rounds}, more than the {plural(schedule.most_rounds, 'round')}"
-        yield Problem("schedule.min_rounds", what, "raise rounds or lower min_rounds")
 
 
 def _switch_problems(experiment: Experiment, where: str) -> Iterator[Problem]:
-    for field, text in (("runner_path", experiment.runner_path), ("name", experiment.name)):
-        switch = switch_in_name(text)
-        if experiment.sme2 and switch and switch != experiment.sme2:
-            what = f'is "{experiment.sme2}", but {field} {text!r} says {switch}'
-            yield Problem(f"{where}.sme2", what, f'set sme2 to "{switch}" or change {field}')
     if experiment.sme2 == "on" and {"sme2", "sme"} & set(experiment.disable):
         fix = 'set sme2 to "off" or disable less'
         yield Problem(f"{where}.disable", 'switches SME2 off while sme2 is "on"', fix)
@@ -326,7 +309,7 @@ def _target_problems(target: TargetChoice) -> Iterator[Problem]:
 
 
 def _file_problems(config: ProfileConfig) -> Iterator[Problem]:
-    """Files that are missing, and a folder for results that cannot be one."""
+    """Files that are missing."""
     runners = [experiment.runner for experiment in config.experiments]
     named = {
         "model": config.model,
@@ -340,11 +323,6 @@ def _file_problems(config: ProfileConfig) -> Iterator[Problem]:
             yield Problem(where, f"{path} is {what}", cure)
         elif path in runners and not os.access(path, os.X_OK):
             yield Problem(where, f"{path} is not executable", f"chmod +x {path}")
-    above = (config.output_root, *config.output_root.parents)
-    start = next((path for path in above if path.exists()), None)
-    if start and not (start.is_dir() and os.access(start, os.W_OK)):
-        yield Problem("output_root", f"{start} is not a folder you may write to", "name another folder")
-
 
 _CURES = {
     "model": "export it (sme2prof export) or correct the path",

@@ -13,7 +13,7 @@ from pydantic import AfterValidator, BeforeValidator, Field, ValidationError, Va
 
 from model_profiling.config.names import variant_of, with_method
 from model_profiling.config.problems import ConfigError, Problem, is_sweep, problems_of, read_object
-from model_profiling.config.reading import found_path, schedule_problems
+from model_profiling.config.reading import found_path
 from model_profiling.config.series import switch_in_name
 from model_profiling.config.settings import (
     LONGEST_PATH,
@@ -266,7 +266,6 @@ def _setting_problems(sweep: SweepConfig) -> Iterator[Problem]:
                 yield Problem(setting, f"names {model!r}, which the sweep does not have to export", fix)
     for at, exclusion in enumerate(sweep.exclude):
         yield from _exclusion_problems(sweep, exclusion, f"exclude[{at}]")
-    yield from schedule_problems(sweep.schedule)
     programs = [case for model in sweep.models for case in sweep.cases_of(model)]
     dimensions = (programs, sweep.dtypes, sweep.backends, sweep.threads, sweep.rungs, sweep.targets)
     count = math.prod(map(len, dimensions))

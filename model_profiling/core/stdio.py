@@ -9,38 +9,20 @@ from __future__ import annotations
 import contextlib
 import errno
 import functools
-import io
 import os
 import signal
 import sys
 import threading
 from collections.abc import Callable, Iterator
 from types import FrameType
-from typing import TYPE_CHECKING, ParamSpec
+from typing import ParamSpec
 
 from model_profiling.core.errors import system_reason
-
-if TYPE_CHECKING:
-    from typing_extensions import Buffer
-
 
 _P = ParamSpec("_P")
 _FAILED = 2
 _NOT_READ = 141
 """What a shell reports for a program that SIGPIPE ended: 128 plus the signal's number."""
-
-
-class _Watched(io.FileIO):
-    """Remembers the first failed write, even if the caller ignores it."""
-
-    problem: OSError | None = None
-
-    def write(self, data: Buffer, /) -> int:
-        try:
-            return super().write(data)
-        except OSError as problem:
-            self.problem = self.problem or problem
-            raise
 
 
 @contextlib.contextmanager
@@ -58,8 +40,16 @@ def watched_output() -> Iterator[Callable[[int], int]]:
         say_aside(f"error: cannot write standard output, {reason}; redirect it to a file")
         return _FAILED
 
-    with _watching():
+    _fill_gaps()
+    try:
         yield code_after
+    finally:
+        if lost_output() is not None:  # drop the rest; otherwise Python tries again at exit
+            with contextlib.suppress(OSError):
+                nowhere = os.open(os.devnull, os.O_WRONLY)
+                os.dup2(nowhere, sys.stdout.fileno())
+                os.close(nowhere)
+                sys.stdout.flush()
 
 
 def checked_output(work: Callable[_P, int]) -> Callable[_P, int]:
@@ -81,13 +71,13 @@ def checked_output(work: Callable[_P, int]) -> Callable[_P, int]:
 
 
 def lost_output() -> OSError | None:
-    """Return why standard output could not all be written so far, or None if it was."""
+    """Return why standard output could not all be written so far, or None if it was. What could not be written
+    stays in its buffer, so every call finds out again."""
     try:
         sys.stdout.flush()
     except OSError as problem:
         return problem
-    raw = getattr(getattr(sys.stdout, "buffer", None), "raw", None)
-    return raw.problem if isinstance(raw, _Watched) else None
+    return None
 
 
 def say_aside(text: str, end: str = "\n") -> None:
@@ -95,32 +85,6 @@ def say_aside(text: str, end: str = "\n") -> None:
     with contextlib.suppress(OSError):
         sys.stderr.write(f"{text}{end}")
         sys.stderr.flush()
-
-
-@contextlib.contextmanager
-def _watching() -> Iterator[None]:
-    """Open the missing standard streams, and record write failures of standard output; the streams of a
-    notebook or a test runner are left alone."""
-    _fill_gaps()
-    theirs = sys.stdout
-    if theirs is not sys.__stdout__ or not isinstance(theirs, io.TextIOWrapper):
-        yield
-        return
-    raw = _Watched(theirs.fileno(), "wb", closefd=False)
-    ours = io.TextIOWrapper(
-        io.BufferedWriter(raw), theirs.encoding, theirs.errors, line_buffering=theirs.line_buffering
-    )
-    sys.stdout = ours
-    try:
-        yield
-    finally:
-        sys.stdout = theirs
-        if raw.problem is not None:  # discard the rest; otherwise Python tries again at exit
-            with contextlib.suppress(OSError):
-                nowhere = os.open(os.devnull, os.O_WRONLY)
-                os.dup2(nowhere, ours.fileno())
-                os.close(nowhere)
-                ours.flush()
 
 
 def _fill_gaps() -> None:

@@ -9,8 +9,6 @@ from __future__ import annotations
 
 import secrets
 import shutil
-import tempfile
-from collections.abc import Collection
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Literal
@@ -19,7 +17,7 @@ from pydantic import ValidationError
 
 from model_profiling._version import __version__
 from model_profiling.config import names
-from model_profiling.config.baseline import OnCpu, asks_to_repeat, on_cpu, once_each
+from model_profiling.config.baseline import fit_to_machine
 from model_profiling.config.names import MANIFEST, RunFiles, earlier_name
 from model_profiling.config.remarks import Diagnostic
 from model_profiling.config.settings import ProfileConfig
@@ -106,9 +104,6 @@ def begin(
     run.warnings += _keep_graph(config, fed, place.path, head.model_sha256)
     run.warnings += _about_accuracy(config.model, head.model_sha256)
     run.warnings += (*config.said_otherwise, *start.remarks)
-    if asks_to_repeat(config) and not latencies:
-        no_effect = "`runs` and `warmup` of the config have no effect"
-        run.warnings.append(Diagnostic(None, "no_effect", no_effect, why_once(target.name)))
     return run
 
 
@@ -116,17 +111,6 @@ _CUSTOM = (
     "custom operators come from ExecuTorch's library for PyTorch, which loads torch: start and peak memory "
     "include that (about 1 s and 120 MB), inferences do not"
 )
-
-
-def why_once(target: str) -> str:
-    return f"times on target {target} are not latencies, so each experiment runs once"
-
-
-def fit_to_machine(config: ProfileConfig, features: Collection[str], latencies: bool) -> OnCpu:
-    """Adapt `config` to the machine: measure once what its CPU cannot tell apart, and repeat nothing if times
-    are not latencies."""
-    here = on_cpu(config, features)
-    return here if latencies else replace(here, config=once_each(here.config))
 
 
 def _head(config: ProfileConfig, config_file: Path | None, target: Target, facts: MachineFacts) -> Manifest:
@@ -235,12 +219,6 @@ def settle_earlier(
             "another machine",
             "undo the change, or leave --resume out: the earlier run is kept under its date and time",
         )
-    if force and not any(session.end == "done" for session in earlier.sessions):
-        # Rename first, so that a crash leaves no half-deleted run under the real name.
-        grave = Path(tempfile.mkdtemp(prefix=f".{run_dir.name}.", suffix=".discarded", dir=run_dir.parent))
-        run_dir.rename(grave / run_dir.name)
-        shutil.rmtree(grave, ignore_errors=True)
-        return None, None
     return None, run_dir.rename(earlier_name(run_dir, earlier.started))
 
 
@@ -250,13 +228,13 @@ def _relation(earlier: Manifest, head: Manifest) -> Literal["same", "added", "ot
     if _identity(earlier) != _identity(head):
         return "other"
     before, now = _experiments(earlier), _experiments(head)
-    left = {name: settings for name, settings in before.items() if name not in now}
-    if len(left) == len(before):
-        return "other" if _modes(before) & _modes(now) else "added"
+    modes = {settings.get("mode") for settings in now.values()}
+    alike = {name: settings for name, settings in before.items() if settings.get("mode") in modes}
+    if not alike and not before.keys() & now.keys():
+        return "added"
     schedule = head.settings.get("schedule")
     seed = schedule.get("seed") if isinstance(schedule, dict) else None
-    same = now == {name: before.get(name) for name in now} and seed in (None, earlier.schedule.seed)
-    return "same" if same and not _modes(left) & _modes(now) else "other"
+    return "same" if alike == now and seed in (None, earlier.schedule.seed) else "other"
 
 
 def _identity(manifest: Manifest) -> tuple[object, ...]:
@@ -275,10 +253,6 @@ def _identity(manifest: Manifest) -> tuple[object, ...]:
 def _experiments(manifest: Manifest) -> dict[object, dict[str, object]]:
     listed = manifest.settings.get("experiments")
     return {each.get("name"): each for each in listed} if isinstance(listed, list) else {}
-
-
-def _modes(experiments: dict[object, dict[str, object]]) -> set[object]:
-    return {settings.get("mode") for settings in experiments.values()}
 
 
 def with_earlier(config: ProfileConfig, earlier: Manifest) -> ProfileConfig:

@@ -55,8 +55,6 @@ def schedule_facts(
         seed=order.seed,
         rounds=len(rounds),
         rounds_done=len(done),
-        traced_rounds=min(TRACED_ROUNDS, len(rounds)),
-        min_rounds=settings.min_rounds,
         precision=settings.precision or (PRECISION if rounds else None),
         stopped_early=ended not in (None, "rounds"),
         order=tuple(tuple(step.key for step in steps) for steps in (order.evidence, *rounds)),
@@ -117,15 +115,12 @@ def _result(
         log=next((entry.log for entry in dumps if entry.log), failed.log if failed else None),
         latency=existing(names.ROBUST_STATS),
         kernels=existing(names.KERNELS_CSV),
-        kernels_at_load=dict(evidence.kernels_at_load) if evidence else {},
         kernels_note=evidence.kernels_note if evidence else None,
         samples=existing(names.SAMPLES),
         xnntrace_log=evidence.log if evidence and experiment.mode == "xnntrace" else None,
         outputs=evidence.outputs if evidence else (),
         features_present=process.features_present if process else (),
         features_masked=process.features_masked if process else (),
-        features_verified=process.features_verified if process else None,
-        features_note=process.features_note if process else None,
     )
 
 

@@ -89,23 +89,17 @@ class Entry:
     peak_memory_bytes: int | None = None
     features_present: tuple[str, ...] = ()
     features_masked: tuple[str, ...] = ()
-    features_verified: bool | None = None
-    """Whether the runner sees the same CPU features as the operating system; None if it did not check."""
-    features_note: str | None = None
     build_id: str | None = None
     executorch_version: str | None = None
     etdump: str | None = None
     etdump_warmup_runs: int = 0
     boundaries: str | None = None
     """File that says when the operators in the dump began and ended."""
-    boundaries_unavailable: str | None = None
     memory_read_rate: float | None = None
     """Bytes per second that the machine's memory gave, with as many threads."""
     log: str | None = None
     outputs: tuple[OutputFacts, ...] = ()
     kernels: Mapping[str, int | None] = field(default_factory=dict)
-    kernels_at_load: Mapping[str, int | None] = field(default_factory=dict)
-    """Kernels that pack weights while the program loads; not included in `kernels`."""
     kernels_note: str | None = None
     kernel_sizes: Mapping[str, tuple[tuple[int, ...], ...]] = field(default_factory=dict)
     """The first three arguments of the calls of `kernels`, and the number of calls."""

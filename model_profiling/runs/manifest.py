@@ -82,8 +82,6 @@ class ScheduleFacts:
     seed: int = 0
     rounds: int = 0
     rounds_done: int = 0
-    traced_rounds: int = 0
-    min_rounds: int = 0
     precision: float | None = None
     stopped_early: bool = False
     order: tuple[tuple[str, ...], ...] = ()
@@ -119,7 +117,6 @@ class Result:
     log: str | None = None
     latency: str | None = None
     kernels: str | None = None
-    kernels_at_load: Mapping[str, int | None] = field(default_factory=dict)
     kernels_note: str | None = None
     samples: str | None = None
     """The file of stack samples, taken in a separate process."""
@@ -127,8 +124,6 @@ class Result:
     outputs: tuple[OutputFacts, ...] = ()
     features_present: tuple[str, ...] = ()
     features_masked: tuple[str, ...] = ()
-    features_verified: bool | None = None
-    features_note: str | None = None
 
     @property
     def series(self) -> Series:

@@ -18,7 +18,7 @@ from dataclasses import dataclass, field, replace
 from itertools import combinations
 from pathlib import Path
 
-from model_profiling.config.names import FAILED_LAUNCH, variant_of, with_method
+from model_profiling.config.names import FAILED_LAUNCH
 from model_profiling.config.remarks import Diagnostic
 from model_profiling.config.series import Series
 from model_profiling.config.settings import USUAL_ROUNDS, ProfileConfig, Schedule
@@ -216,32 +216,17 @@ class Rounds:
         return min(seconds_of(run.timed_entries) for run in self.runs)
 
     def _announce(self) -> None:
-        first = self.runs[0]
-        variants = (
-            with_method(variant_of(run.config.model)[1], run.config.method, run.manifest.fed)
-            for run in self.runs
-        )
-        what = (
-            first.place.model_stem if len(self.runs) == 1 else f"{listing(dict.fromkeys(variants))} in turns"
-        )
-        first.progress.stage(f"measuring {what}")
-        for run in self.runs:
-            if run.config.schedule.precision is not None and not self._compared:
-                seen = "precision has no effect: nothing is compared"
-                run.warn(Diagnostic(None, "no_effect", seen))
+        stems = listing(dict.fromkeys(run.place.model_stem for run in self.runs))
+        self.runs[0].progress.stage(f"measuring {stems}{' in turns' if len(self.runs) > 1 else ''}")
 
     def _show(self, rounds: int) -> None:
-        first, settings = self.runs[0], self._settings
-        if not self._in_turns:
-            first.progress.advance(rounds, max(rounds, self._most), f"round {rounds}")
-            return
-        spent, limit = round(self._spent), settings.time_limit_s
-        if spent <= limit:
-            first.progress.advance(spent, round(limit), f"launch {rounds}, {spent} of {limit:g} s")
+        progress, spent, limit = self.runs[0].progress, self._spent, self._settings.time_limit_s
+        if self._in_turns and spent <= limit:
+            progress.advance(round(spent), round(limit), f"launch {rounds}, {spent:.0f} of {limit:g} s")
         else:
             # A slow model gets as many launches as a verdict needs, whatever its budget.
-            least = max(rounds, settings.min_rounds)
-            first.progress.advance(rounds, least, f"launch {rounds} of {least}, {spent} s")
+            least = self._settings.min_rounds if self._in_turns else self._most
+            progress.advance(rounds, max(rounds, least), "launches" if self._in_turns else "rounds")
 
     def _done(self, number: int) -> bool:
         """Whether every process of a round is measured and, in lockstep, in the same launch. A round cut

@@ -277,8 +277,8 @@ class Measuring:
         entry = _measured(blank, outcome)
         step, place = entry.step, self.place
         # On other CPUs, missing Arm features are no surprise.
-        if entry.features_note and self.target.facts().is_arm:
-            note = f"CPU features, as the runner found them: {entry.features_note}"
+        if outcome.result.features_note and self.target.facts().is_arm:
+            note = f"CPU features, as the runner found them: {outcome.result.features_note}"
             self.warn(Diagnostic(step.series, "features", note))
         if outcome.result.traced and step.kind == "untraced":
             seen = "this executor_runner reports execution times only in its dump"
@@ -327,19 +327,13 @@ class Measuring:
 _SAID_BY_RUNNER = (
     "iterations_ns", "cpu_ns", "preemptions",
     "load_ns", "first_ns", "peak_memory_bytes", "features_present", "features_masked",
-    "features_note", "build_id", "executorch_version", "boundaries_unavailable", "memory_read_rate",
+    "build_id", "executorch_version", "memory_read_rate",
 )  # fmt: skip
-_SAID_BY_TARGET = (
-    "etdump_warmup_runs",
-    "kernels",
-    "kernels_at_load",
-    "kernels_note",
-    "kernel_sizes",
-)
+_SAID_BY_TARGET = ("etdump_warmup_runs", "kernels", "kernels_note", "kernel_sizes")
 
 
 def _measured(blank: Entry, outcome: Outcome) -> Entry:
     result = outcome.result
     facts = {name: getattr(result, name) for name in _SAID_BY_RUNNER}
     facts |= {name: getattr(outcome, name) for name in _SAID_BY_TARGET}
-    return replace(blank, **facts, features_verified=result.features_verified if result.build_id else None)
+    return replace(blank, **facts)

@@ -186,9 +186,7 @@ _OF_FIELDS: tuple[tuple[Rule, str], ...] = (
 _RULES: Mapping[str, Rule] = {field: rule for rule, fields in _OF_FIELDS for field in fields.split()}
 _KEYS: Mapping[str, Rule] = {
     "MachineFacts.versions": _one_of(("python", "executorch", "compiler", "qemu")),
-    "Result.kernels_at_load": _name,
     "Entry.kernels": _name,
-    "Entry.kernels_at_load": _name,
     "Entry.kernel_sizes": _name,
     **dict.fromkeys(("EtRecord.sources", "EtRecord.handles", "EtRecord.inputs"), _method),
 }

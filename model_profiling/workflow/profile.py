@@ -35,7 +35,7 @@ from model_profiling.models.catalog import NamedModel
 from model_profiling.report.comparison_document import Comparison
 from model_profiling.report.data import ReportData
 from model_profiling.report.tables import AnalysedRun
-from model_profiling.runs.begin import check_folder, check_startable, why_once
+from model_profiling.runs.begin import check_folder, check_startable
 from model_profiling.runs.evidence import read_evidence
 from model_profiling.runs.feeding import choose_methods, feed, one_method, sizes_for_length
 from model_profiling.runs.folders import locked
@@ -456,7 +456,7 @@ def _without_effect(target: Target, options: ProfileOptions) -> tuple[Diagnostic
             None,
             "no_effect",
             f"--{name.removesuffix('_s')} {getattr(options, name):g} has no effect",
-            why_once(target.name),
+            f"times on target {target.name} are not latencies, so each experiment runs once",
         )
         for name in sorted(given)
     )

@@ -45,8 +45,6 @@ def test_emulation_proves_sme2_and_claims_no_latency(exported, cli, tmp_path: Pa
     answers = [(one["threads"], one["answer"]) for one in summary["kernels"]]
     assert answers == [(1, "sme2"), (2, "sme2"), (1, "none"), (2, "none")]
     manifest = json.loads((run_dir / "manifest.json").read_text())
-    packing = [list(result["kernels_at_load"]) for result in manifest["results"] if result["sme2"] == "on"]
-    assert packing and all(any("pack" in symbol for symbol in one) for one in packing)
     assert (run_dir / "report.md").is_file()
     metrics = json.loads((run_dir / "metrics.json").read_text())
     assert metrics["times"] == "emulated" and not metrics["latencies"] and not metrics["stability"]

@@ -51,8 +51,8 @@ PROGRAM_NAMES = {
     "MatrixOperator_precision",
 }  # fmt: skip
 MACHINE_AND_KERNELS = {
-    "MachineFacts_cpu", "Cluster_cpu", "Evidence_cpu", "KernelCall_name", "Result_kernels_at_load",
-    "Entry_kernels", "Entry_kernels_at_load", "Entry_kernel_sizes", "OperatorProof_unseen",
+    "MachineFacts_cpu", "Cluster_cpu", "Evidence_cpu", "KernelCall_name",
+    "Entry_kernels", "Entry_kernel_sizes", "OperatorProof_unseen",
 }  # fmt: skip
 
 

@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from model_profiling.config.baseline import OnCpu, asks_to_repeat, on_cpu, once_each
+from model_profiling.config.baseline import OnCpu, fit_to_machine
 from model_profiling.config.reading import pairs, parse_config
 from model_profiling.config.settings import ProfileConfig
 from model_profiling.core.number_formats import under_either_name
@@ -26,6 +26,10 @@ def config(*experiments: dict[str, Any], compare: tuple[tuple[str, str], ...] = 
 
 ON, OFF = ({"name": f"linux_sme2_{switch}", "sme2": switch} for switch in ("on", "off"))
 SHIPPED = (ON, OFF)
+
+
+def on_cpu(config: ProfileConfig, features: tuple[str, ...]) -> OnCpu:
+    return fit_to_machine(config, features, latencies=True)
 
 
 def named(found: OnCpu) -> list[str]:
@@ -52,10 +56,10 @@ def test_on_and_off_are_one_baseline_without_sme2(features: tuple[str, ...]) -> 
     assert on_cpu(found.config, features).config == found.config, "what was measured once stays as it is"
 
 
-def test_threads_and_runs_are_those_that_any_of_them_asked_for() -> None:
-    found = on_cpu(config({**ON, "threads": [1, 2], "runs": 5}, {**OFF, "threads": [4, 1], "runs": 9}), ())
+def test_threads_are_those_that_any_of_them_asked_for() -> None:
+    found = on_cpu(config({**ON, "threads": [1, 2]}, {**OFF, "threads": [4, 1]}), ())
     (baseline,) = found.config.experiments
-    assert baseline.threads == (1, 2, 4) and baseline.runs == 9
+    assert baseline.threads == (1, 2, 4)
 
 
 def test_one_experiment_alone_is_not_called_on_or_off_either() -> None:
@@ -94,9 +98,8 @@ def test_what_is_another_measurement_stays_one() -> None:
 
 def test_where_times_are_no_latencies_every_experiment_runs_once() -> None:
     made = config({**ON, "runs": 10, "warmup": 3}, {**OFF, "mode": "xnntrace"})
-    assert [(each.runs, each.warmup) for each in once_each(made).experiments] == [(1, 0), (1, 0)]
-    assert asks_to_repeat(made)
-    assert not asks_to_repeat(config(ON, {**OFF, "runs": 1, "warmup": 0})), "nobody wrote the usual values"
+    fitted = fit_to_machine(made, EVERYTHING, latencies=False).config
+    assert [(each.runs, each.warmup) for each in fitted.experiments] == [(1, 0), (1, 0)]
 
 
 def test_either_name_finds_the_file_that_is_there(tmp_path: Path) -> None:

@@ -1,4 +1,4 @@
-"""Who may begin in a run directory: runs are continued, added to, kept or discarded; locks; leftovers."""
+"""Who may begin in a run directory: runs are continued, added to or kept; locks; leftovers."""
 
 import os
 import signal
@@ -119,8 +119,8 @@ def test_an_unfinished_run_of_the_same_is_continued_unless_forced(tmp_path, stat
     for head in (HEAD, replace(HEAD, settings=longer)):
         for resume in (False, True):
             assert settle_earlier(run_dir, head, resume=resume, force=False) == (manifest, None)
-    assert settle_earlier(run_dir, HEAD, resume=False, force=True) == (None, None)
-    assert list(tmp_path.iterdir()) == []
+    aside = tmp_path / "linux-20260102-030405"
+    assert settle_earlier(run_dir, HEAD, resume=False, force=True) == (None, aside)
 
 
 @pytest.mark.parametrize("change", CHANGED)
@@ -130,12 +130,6 @@ def test_a_run_that_would_measure_something_else_is_kept_and_never_continued(tmp
     with refused(InputError, run_dir, "cannot be continued", fix="--resume"):
         settle_earlier(run_dir, CHANGED[change], resume=True, force=False)
     assert settle_earlier(run_dir, CHANGED[change], resume=False, force=False)[1] is not None
-
-
-def test_what_a_session_finished_is_never_discarded(tmp_path: Path) -> None:
-    earlier_run(tmp_path / "linux", "interrupted", ended="done")
-    _, moved = settle_earlier(tmp_path / "linux", HEAD, resume=False, force=True)
-    assert moved is not None and (moved / "on" / "kept.txt").exists()
 
 
 def test_a_finished_run_is_continued_only_when_asked(tmp_path: Path) -> None:
@@ -180,7 +174,7 @@ def test_a_directory_is_locked_while_its_holder_lives_and_no_longer(tmp_path: Pa
         assert holder.stdout is not None and holder.stdout.readline() == b"held\n"
         with refused(InUseError, run_dir, f"process {holder.pid}"), locked(run_dir):
             pass
-        # Neither resuming nor discarding is the cure for a run that is under way.
+        # Resuming is no cure for a run that is under way.
         earlier_run(run_dir, "running")
         with refused(InUseError, run_dir, f"process {holder.pid}"):
             check_startable(run_dir)

@@ -295,7 +295,7 @@ def _sme2_entry(entry: Entry, proof: Entry, ratio: float, source: Path) -> Entry
     outputs = tuple(
         replace(theirs, file=ours.file) for ours, theirs in zip(entry.outputs, proof.outputs, strict=True)
     )
-    return replace(entry, kernels=proof.kernels, kernels_at_load=proof.kernels_at_load, outputs=outputs)
+    return replace(entry, kernels=proof.kernels, outputs=outputs)
 
 
 def _operator_names(dump: Path) -> list[str]:
