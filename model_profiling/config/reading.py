@@ -17,7 +17,7 @@ from pydantic import ValidationError
 from model_profiling.compat.earlier_config import translate
 from model_profiling.config.problems import ConfigError, Problem, is_sweep, problems_of, read_object
 from model_profiling.config.remarks import Diagnostic, warning_lines
-from model_profiling.config.series import Pair, Series, make_pair, natural_pairs, switch_in_name
+from model_profiling.config.series import Pair, Series, make_pair, natural_pairs
 from model_profiling.config.settings import (
     BUILTIN,
     Experiment,
@@ -323,6 +323,7 @@ def _file_problems(config: ProfileConfig) -> Iterator[Problem]:
             yield Problem(where, f"{path} is {what}", cure)
         elif path in runners and not os.access(path, os.X_OK):
             yield Problem(where, f"{path} is not executable", f"chmod +x {path}")
+
 
 _CURES = {
     "model": "export it (sme2prof export) or correct the path",

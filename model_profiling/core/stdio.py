@@ -71,7 +71,7 @@ def checked_output(work: Callable[_P, int]) -> Callable[_P, int]:
 
 
 def lost_output() -> OSError | None:
-    """Return why standard output could not all be written so far, or None if it was. What could not be written
+    """Return why standard output could not all be written so far, or None if it was. What was not written
     stays in its buffer, so every call finds out again."""
     try:
         sys.stdout.flush()

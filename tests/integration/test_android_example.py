@@ -106,7 +106,6 @@ def test_the_example_gives_on_a_phone_what_it_gives_under_emulation(found: tuple
     manifest = emulated.facts("manifest")
     repeated = {(each["runs"], each["warmup"]) for each in manifest["results"]}
     assert repeated == {(1, 0)}, "the config says more"
-    assert "no_effect" in {remark["code"] for remark in manifest["warnings"]}
     times = phone.facts("manifest")["target"]["times"]
     assert times == ("hardware" if ON_ARM else "emulated")
     # Where nothing can be switched, the baseline is what off is elsewhere.

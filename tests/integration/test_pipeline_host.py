@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from conftest import ON_ARM, ROOT
+from conftest import ROOT
 from recorded_runs import dumps_in
 from said import says
 

@@ -1,6 +1,5 @@
 """A run directory opened, with a manifest and without: dumps, series, pairs, and what its times mean."""
 
-import json
 from dataclasses import replace
 from pathlib import Path
 
