@@ -81,27 +81,21 @@ class Keeper:
         self._process: subprocess.Popen[bytes] | None = None
         atexit.register(self._let_go)
 
-    def runs(self, mark: str, pid: int = 0) -> None:
-        """Note that `pid` was started under `mark`, or, without a `pid`, is about to be."""
-        with self._lock:
-            self._running[mark] = pid
-            self._tell(f"{mark} {pid}\n")
-
-    def ended(self, mark: str) -> None:
-        with self._lock:
-            if self._running.pop(mark, None) is not None:
-                self._tell(f"{mark}\n")
-
-    def _tell(self, line: str) -> None:
-        """Tell the keeper, starting it if needed; if it cannot be started, go on without."""
-        with contextlib.suppress(OSError):
+    def note(self, mark: str, pid: int | None) -> None:
+        """Note that `pid` was started under `mark` (0: is about to be), or that it has ended (None). The keeper
+        is started if needed; if it cannot be, go on without."""
+        with self._lock, contextlib.suppress(OSError):
+            line = f"{mark}\n" if pid is None else f"{mark} {pid}\n"
+            if pid is not None:
+                self._running[mark] = pid
+            elif self._running.pop(mark, None) is None:
+                return
             if self._process is None or self._process.poll() is not None:
                 if self._process is not None and self._process.stdin is not None:
                     self._process.stdin.close()
                 script = str(Path(__file__).resolve())
-                words = [sys.executable, "-I", "-S", script, *filter(None, sys.path)]
                 self._process = subprocess.Popen(
-                    words,
+                    [sys.executable, "-I", "-S", script, *filter(None, sys.path)],
                     bufsize=0,
                     stdin=subprocess.PIPE,
                     stdout=subprocess.DEVNULL,

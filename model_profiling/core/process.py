@@ -156,7 +156,7 @@ def start(
     a file. `env` adds to the inherited environment. The caller must pass it to `end`, however it ended; if
     this process is killed first, the keeper ends it."""
     mark = secrets.token_hex(8)
-    _keeper.runs(mark)
+    _keeper.note(mark, 0)
     try:
         child = Child(
             argv,
@@ -168,11 +168,11 @@ def start(
             start_new_session=True,
         )
     except OSError as problem:
-        _keeper.ended(mark)
+        _keeper.note(mark, None)
         reason = system_reason(problem)
         raise SetupError(f"cannot start {argv[0]}: {reason}", "install it or correct its path") from problem
     child.mark = mark
-    _keeper.runs(mark, child.pid)
+    _keeper.note(mark, child.pid)
     return child
 
 
@@ -191,7 +191,7 @@ def end(child: Child, *, with_all: bool = True) -> None:
                 "end it by hand: it runs as another user, or waits for a disk or a device",
             ) from problem
         finally:
-            _keeper.ended(child.mark)
+            _keeper.note(child.mark, None)
 
 
 def kill(child: Child) -> None:
