@@ -107,7 +107,7 @@ def end_like_ctrl_c() -> None:
     """Make SIGTERM and SIGHUP raise KeyboardInterrupt, so that partial files and subprocesses are cleaned up.
 
     SIGHUP stays ignored under nohup: the work is to outlive its terminal. SIGQUIT still exits at once; then
-    the keeper of `left_running.py` ends what runs. SIGCHLD is reset because a parent may have set it to be
+    the keeper of `process.py` ends what runs. SIGCHLD is reset because a parent may have set it to be
     ignored: then the system forgets how each child ended, and a crash would look like success.
     """
     signal.signal(signal.SIGCHLD, signal.SIG_DFL)
