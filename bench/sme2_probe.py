@@ -18,9 +18,8 @@ from typing import TYPE_CHECKING
 from model_profiling.analysis.kernels import executed_kernels
 from model_profiling.core.errors import SetupError
 from model_profiling.core.number_formats import FORMATS
-from model_profiling.core.progress import current_progress
 from model_profiling.core.records import write_record
-from model_profiling.core.stdio import checked_output
+from model_profiling.core.stdio import checked_output, current_progress
 from model_profiling.etdump import read_etdump
 from model_profiling.export import export_model
 from model_profiling.models.registry import FormatNotForModel

@@ -21,7 +21,7 @@ from model_profiling.config.remarks import Diagnostic
 from model_profiling.config.series import Pair, Series, first_of_each
 from model_profiling.core.errors import FormatError
 from model_profiling.core.formatting import plural
-from model_profiling.core.progress import Progress, Silent
+from model_profiling.core.stdio import Progress, Silent
 from model_profiling.runs.journal import Entry
 from model_profiling.runs.metrics import PairSpeedup
 from model_profiling.runs.programs import Programs

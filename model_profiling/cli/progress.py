@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 
 from model_profiling.cli.frame import warn
 from model_profiling.core.formatting import duration, printable
-from model_profiling.core.progress import Lines, Progress, Silent, counted, watching
+from model_profiling.core.stdio import Lines, Progress, Silent, counted, watching
 
 if TYPE_CHECKING:
     from rich.text import Text

@@ -27,9 +27,8 @@ from model_profiling.core import files
 from model_profiling.core.errors import InputError, RunError, SetupError
 from model_profiling.core.hints import install_extra
 from model_profiling.core.process import run
-from model_profiling.core.progress import current_progress
 from model_profiling.core.safe_read import read_json
-from model_profiling.core.stdio import checked_output
+from model_profiling.core.stdio import checked_output, current_progress
 from model_profiling.runner.__main__ import run_program, say, tell
 from model_profiling.runner.elf import AARCH64, read_elf
 from model_profiling.runner.features import is_arm

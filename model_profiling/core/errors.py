@@ -10,7 +10,7 @@ ProfilingError            a problem and its fix; the command line exits with 2
 └── RunError              a runner crashed, hung or gave an invalid answer; carries the end of its log
 
 Library code raises these and prints nothing; only `cli.main` turns them into a line and an exit code.
-What the doctor and validation find is not raised: each check has a result, with its fix (`core/checks.py`).
+What the doctor and validation find is not raised: each `Check` has a result and its fix (`core/records.py`).
 """
 
 from __future__ import annotations

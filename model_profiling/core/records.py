@@ -1,4 +1,4 @@
-"""Frozen dataclasses to JSON and back, and CSV cells that no spreadsheet runs as formulas."""
+"""Frozen dataclasses to JSON and back, results of checks, and CSV that no spreadsheet runs as formulas."""
 
 from __future__ import annotations
 
@@ -7,9 +7,10 @@ import dataclasses
 import io
 import json
 import re
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeVar, cast
+from typing import TYPE_CHECKING, Any, Literal, TypeVar, cast
 
 from model_profiling.core import files
 from model_profiling.core.errors import FormatError
@@ -87,6 +88,56 @@ def _adapter(kind: type) -> TypeAdapter[Any]:
 
         _ADAPTERS[kind] = TypeAdapter(kind)
     return _ADAPTERS[kind]
+
+
+# Results of checks: of a machine, of a run, of a setup.
+
+Status = Literal["pass", "fail", "optional", "skipped"]
+"""`optional`: something is missing that only some work needs. `skipped`: not checkable, or not needed."""
+
+
+@dataclass(frozen=True, slots=True)
+class Check:
+    name: str
+    status: Status
+    found: str
+    fix: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class CheckList:
+    checks: tuple[Check, ...]
+
+    @property
+    def failed(self) -> str:
+        return ", ".join(dict.fromkeys(check.name for check in self.checks if check.status == "fail"))
+
+    @property
+    def ok(self) -> bool:
+        return not self.failed
+
+    def as_dict(self) -> dict[str, object]:
+        return {"schema_version": 1, "ok": self.ok, **asdict(self)}
+
+
+def check_unless(wrong: Sequence[str], name: str, found: str, fix: str) -> Check:
+    """Return a passed check if `wrong` is empty, else a failed one with the first problem and its fix."""
+    if not wrong:
+        return Check(name, "pass", found)
+    more = f" (and {len(wrong) - 1} more)" if len(wrong) > 1 else ""
+    return Check(name, "fail", f"{wrong[0]}{more}", fix)
+
+
+def check_lines(checks: Sequence[Check]) -> list[str]:
+    """Return one line per check, with the fix below each one that failed or is missing."""
+    words = {"pass": "pass", "fail": "FAIL", "optional": "----", "skipped": "----"}
+    width = max(len(check.name) for check in checks)
+    lines = []
+    for check in checks:
+        lines.append(f"{words[check.status]}  {check.name.ljust(width)}  {check.found}")
+        if check.fix and check.status in ("fail", "optional"):
+            lines.append(f"      {' ' * width}  fix: {check.fix}")
+    return lines
 
 
 # CSV that people open in a spreadsheet, which runs text that begins like a formula. Such text is written with

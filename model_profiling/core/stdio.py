@@ -1,4 +1,5 @@
-"""How a command ends: signals act like Ctrl-C, and output that could not be written never looks like success.
+"""What a command says while it works, and how it ends: signals act like Ctrl-C, and output that could not be
+written never looks like success.
 
 Python itself drops what it could not write, or complains at exit in its own words; libraries that print
 (argparse) swallow the error. So entry points are wrapped in `checked_output`.
@@ -7,22 +8,44 @@ Python itself drops what it could not write, or complains at exit in its own wor
 from __future__ import annotations
 
 import contextlib
+import contextvars
 import errno
 import functools
+import io
 import os
+import shutil
 import signal
 import sys
 import threading
+import time
 from collections.abc import Callable, Iterator
 from types import FrameType
-from typing import ParamSpec
+from typing import TYPE_CHECKING, ParamSpec
 
 from model_profiling.core.errors import system_reason
+from model_profiling.core.formatting import duration, in_short, no_command, printable
+
+if TYPE_CHECKING:
+    from typing_extensions import Buffer
+
 
 _P = ParamSpec("_P")
 _FAILED = 2
 _NOT_READ = 141
 """What a shell reports for a program that SIGPIPE ended: 128 plus the signal's number."""
+
+
+class _Watched(io.FileIO):
+    """Remembers the first failed write, even if the caller ignores it."""
+
+    problem: OSError | None = None
+
+    def write(self, data: Buffer, /) -> int:
+        try:
+            return super().write(data)
+        except OSError as problem:
+            self.problem = self.problem or problem
+            raise
 
 
 @contextlib.contextmanager
@@ -40,16 +63,8 @@ def watched_output() -> Iterator[Callable[[int], int]]:
         say_aside(f"error: cannot write standard output, {reason}; redirect it to a file")
         return _FAILED
 
-    _fill_gaps()
-    try:
+    with _watching_output():
         yield code_after
-    finally:
-        if lost_output() is not None:  # drop the rest; otherwise Python tries again at exit
-            with contextlib.suppress(OSError):
-                nowhere = os.open(os.devnull, os.O_WRONLY)
-                os.dup2(nowhere, sys.stdout.fileno())
-                os.close(nowhere)
-                sys.stdout.flush()
 
 
 def checked_output(work: Callable[_P, int]) -> Callable[_P, int]:
@@ -71,13 +86,13 @@ def checked_output(work: Callable[_P, int]) -> Callable[_P, int]:
 
 
 def lost_output() -> OSError | None:
-    """Return why standard output could not all be written so far, or None if it was. What was not written
-    stays in its buffer, so every call finds out again."""
+    """Return why standard output could not all be written so far, or None if it was."""
     try:
         sys.stdout.flush()
     except OSError as problem:
         return problem
-    return None
+    raw = getattr(getattr(sys.stdout, "buffer", None), "raw", None)
+    return raw.problem if isinstance(raw, _Watched) else None
 
 
 def say_aside(text: str, end: str = "\n") -> None:
@@ -85,6 +100,32 @@ def say_aside(text: str, end: str = "\n") -> None:
     with contextlib.suppress(OSError):
         sys.stderr.write(f"{text}{end}")
         sys.stderr.flush()
+
+
+@contextlib.contextmanager
+def _watching_output() -> Iterator[None]:
+    """Open the missing standard streams, and record write failures of standard output; the streams of a
+    notebook or a test runner are left alone."""
+    _fill_gaps()
+    theirs = sys.stdout
+    if theirs is not sys.__stdout__ or not isinstance(theirs, io.TextIOWrapper):
+        yield
+        return
+    raw = _Watched(theirs.fileno(), "wb", closefd=False)
+    ours = io.TextIOWrapper(
+        io.BufferedWriter(raw), theirs.encoding, theirs.errors, line_buffering=theirs.line_buffering
+    )
+    sys.stdout = ours
+    try:
+        yield
+    finally:
+        sys.stdout = theirs
+        if raw.problem is not None:  # discard the rest; otherwise Python tries again at exit
+            with contextlib.suppress(OSError):
+                nowhere = os.open(os.devnull, os.O_WRONLY)
+                os.dup2(nowhere, ours.fileno())
+                os.close(nowhere)
+                ours.flush()
 
 
 def _fill_gaps() -> None:
@@ -142,3 +183,75 @@ def defer_signals() -> Iterator[None]:
             signal.signal(number, old)
         if came:
             signal.raise_signal(came[0])
+
+
+# Progress of long operations; the command line decides how it looks.
+
+_SECONDS_BETWEEN_LINES = 10.0
+_ERASE = "\r\033[K"
+
+
+class Progress:
+    """Receives the name of each stage and, if the amount of work is known, how much is done."""
+
+    def stage(self, text: str) -> None:
+        """A new stage began."""
+
+    def advance(self, done: int, total: int, text: str = "", left_s: float | None = None) -> None:
+        """`done` of `total` steps are finished; `left_s` is the time left, if known better than by steps."""
+
+
+def counted(began: float, done: int, total: int, text: str = "", left_s: float | None = None) -> str:
+    """Return how far a stage is that began at this time of the monotonic clock: `3/12, 20 s left: text`."""
+    if left_s is None and 0 < done < total:
+        left_s = (time.monotonic() - began) / done * (total - done)
+    left = f", about {duration(left_s)} left" if left_s else ""
+    return f"{done}/{total}{left}{f': {text}' if text else ''}"
+
+
+class Silent(Progress):
+    """Reports nothing; the default for library use."""
+
+
+class Lines(Progress):
+    """A line on stderr per stage, and its progress every few seconds. Several programs may share a terminal:
+    there the count stays in the last line until anyone writes another."""
+
+    def __init__(self) -> None:
+        self._stage = ""
+        self._began = self._shown = time.monotonic()
+
+    def stage(self, text: str) -> None:
+        if text != self._stage:
+            self._stage = text
+            self._began = self._shown = time.monotonic()
+            self._write(text, "\n")
+
+    def advance(self, done: int, total: int, text: str = "", left_s: float | None = None) -> None:
+        count = f"{self._stage} {counted(self._began, done, total, text, left_s)}"
+        if sys.stderr.isatty():
+            self._write(count[: shutil.get_terminal_size().columns - 1], "")
+        elif done >= total or time.monotonic() - self._shown >= _SECONDS_BETWEEN_LINES:
+            self._shown = time.monotonic()
+            self._write(count, "\n")
+
+    def _write(self, text: str, end: str) -> None:
+        say_aside(f"{_ERASE if sys.stderr.isatty() else ''}{no_command(printable(in_short(text)))}", end)
+
+
+_watching: contextvars.ContextVar[Progress] = contextvars.ContextVar("watching")
+
+
+def current_progress() -> Progress:
+    """Return the progress to report to, for implicit work such as a first-run download."""
+    return _watching.get(Silent())
+
+
+@contextlib.contextmanager
+def watching(progress: Progress) -> Iterator[None]:
+    """Report to `progress` during the block."""
+    before = _watching.set(progress)
+    try:
+        yield
+    finally:
+        _watching.reset(before)

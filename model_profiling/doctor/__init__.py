@@ -7,9 +7,9 @@ import shutil
 import sys
 from dataclasses import dataclass
 
-from model_profiling.core.checks import Check, CheckList, check_lines
 from model_profiling.core.errors import ProfilingError
 from model_profiling.core.hints import sme2prof, with_another_python
+from model_profiling.core.records import Check, CheckList, check_lines
 from model_profiling.doctor import checks
 from model_profiling.doctor.checks import DEVICES, KnownDevice
 from model_profiling.runner.build import runner_check

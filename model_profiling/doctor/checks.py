@@ -14,7 +14,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from model_profiling.core import process
-from model_profiling.core.checks import Check, CheckList, check_unless
 from model_profiling.core.errors import ProfilingError, SetupError
 from model_profiling.core.hints import (
     DISTRIBUTION,
@@ -24,6 +23,7 @@ from model_profiling.core.hints import (
     sme2prof,
     with_another_python,
 )
+from model_profiling.core.records import Check, CheckList, check_unless
 from model_profiling.runner.apt import this_distribution
 from model_profiling.runner.build import installed_sdk
 from model_profiling.runner.cache import check_cache

@@ -19,7 +19,7 @@ from model_profiling.core.errors import ExportError, InputError, SetupError, Wro
 from model_profiling.core.files import StrPath, as_path, make_folder, replacing, sha256
 from model_profiling.core.hints import install_extra
 from model_profiling.core.number_formats import FORMATS_HELP, NumberFormat, parse_format
-from model_profiling.core.progress import Progress, Silent
+from model_profiling.core.stdio import Progress, Silent
 from model_profiling.export import tracing
 from model_profiling.export.accuracy import check_outputs, quietly, run_program
 from model_profiling.export.calibration import calibration_batches

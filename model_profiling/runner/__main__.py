@@ -8,8 +8,7 @@ from collections.abc import Callable, Sequence
 
 from model_profiling.core.errors import ProfilingError
 from model_profiling.core.formatting import printable
-from model_profiling.core.progress import Lines, watching
-from model_profiling.core.stdio import checked_output, end_like_ctrl_c
+from model_profiling.core.stdio import Lines, checked_output, end_like_ctrl_c, watching
 from model_profiling.runner.build import RunnerBuild, build_runner
 from model_profiling.runner.fetching import pip
 

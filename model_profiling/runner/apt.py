@@ -20,7 +20,7 @@ from typing import Literal
 
 from model_profiling.core import process
 from model_profiling.core.errors import SetupError
-from model_profiling.core.progress import current_progress
+from model_profiling.core.stdio import current_progress
 from model_profiling.runner import fetching
 
 # The machine's Linux distribution and its package names, for fixes that can be followed word for word.

@@ -15,10 +15,10 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from model_profiling.core import files, process
-from model_profiling.core.checks import Check
 from model_profiling.core.errors import SetupError
 from model_profiling.core.hints import install_extra, reinstall, wheel_folder
-from model_profiling.core.progress import current_progress
+from model_profiling.core.records import Check
+from model_profiling.core.stdio import current_progress
 from model_profiling.runner.cache import cache_root, cached, check_cache
 from model_profiling.runner.compilers import ZIG, Compiler, can_be_fetched, find_compiler
 from model_profiling.runner.features import Platform, this_platform

@@ -13,7 +13,7 @@ from urllib.parse import unquote
 from model_profiling.core import process
 from model_profiling.core.errors import SetupError
 from model_profiling.core.formatting import plural
-from model_profiling.core.progress import current_progress
+from model_profiling.core.stdio import current_progress
 
 _DOWNLOADING = re.compile(r"[ \t]*Downloading (\S+?)(?: \(([\d.]+ (?:bytes|[kMG]B))\))?[ \t]*$")
 # Silence pip's remarks about the user's own setup; they are not about what is installed here.

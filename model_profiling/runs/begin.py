@@ -23,7 +23,7 @@ from model_profiling.config.remarks import Diagnostic
 from model_profiling.config.settings import ProfileConfig
 from model_profiling.core import files
 from model_profiling.core.errors import FormatError, InputError, ProfilingError
-from model_profiling.core.progress import Progress
+from model_profiling.core.stdio import Progress
 from model_profiling.export.records import read_export
 from model_profiling.program.graph_file import make_graph, record_beside, write_graph_file
 from model_profiling.runs import Times

@@ -25,7 +25,7 @@ from model_profiling.config.settings import USUAL_ROUNDS, ProfileConfig, Schedul
 from model_profiling.core import files
 from model_profiling.core.errors import InputError, RunError
 from model_profiling.core.formatting import listing
-from model_profiling.core.progress import Progress, Silent
+from model_profiling.core.stdio import Progress, Silent
 from model_profiling.runs.begin import Start, begin, check_directory
 from model_profiling.runs.comparability import CLOCK_STEP_MS, shared_launches
 from model_profiling.runs.feeding import checked_feed, one_method

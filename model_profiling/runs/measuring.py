@@ -26,8 +26,8 @@ from model_profiling.config.settings import ProfileConfig
 from model_profiling.core import files
 from model_profiling.core.errors import InputError, ProfilingError, RunError, system_reason
 from model_profiling.core.formatting import duration
-from model_profiling.core.progress import Progress
 from model_profiling.core.records import write_record
+from model_profiling.core.stdio import Progress
 from model_profiling.runner.machine import Cluster, ClusterName, cpus_of_cluster
 from model_profiling.runs.feeding import Feed
 from model_profiling.runs.figures import schedule_facts, with_results

@@ -14,7 +14,7 @@ from sqlalchemy.engine import Connection
 from model_profiling.core.errors import FormatError, InputError
 from model_profiling.core.files import StrPath, as_path
 from model_profiling.core.hints import needed
-from model_profiling.core.progress import Progress, Silent
+from model_profiling.core.stdio import Progress, Silent
 from model_profiling.store.database import (
     Database,
     Limits,

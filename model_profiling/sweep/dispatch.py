@@ -20,7 +20,7 @@ from model_profiling.config.reading import parse_config
 from model_profiling.config.sweep import SweepConfig
 from model_profiling.core.errors import InputError, ProfilingError, SetupError, refused_by_system
 from model_profiling.core.hints import needed
-from model_profiling.core.progress import Progress, Silent
+from model_profiling.core.stdio import Progress, Silent
 from model_profiling.runs.manifest import read_manifest
 from model_profiling.store.labels import Labels, with_commit
 from model_profiling.store.store import Store

@@ -9,11 +9,10 @@ from pathlib import Path
 from model_profiling.config import names
 from model_profiling.config.reading import check_config, config_warnings, load_config, pairs
 from model_profiling.config.settings import ProfileConfig
-from model_profiling.core.checks import Check, CheckList, check_lines
 from model_profiling.core.errors import InputError, ProfilingError
 from model_profiling.core.formatting import plural
 from model_profiling.core.hints import sme2prof
-from model_profiling.core.progress import Progress, Silent
+from model_profiling.core.records import Check, CheckList, check_lines
 from model_profiling.core.safe_read import is_there
 from model_profiling.runs.folders import no_run
 from model_profiling.validation.checks import (

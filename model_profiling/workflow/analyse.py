@@ -16,8 +16,8 @@ from model_profiling.config.series import natural_pairs, switch_in_label
 from model_profiling.core import files
 from model_profiling.core.errors import InputError, SetupError
 from model_profiling.core.files import StrPath, as_path
-from model_profiling.core.progress import Progress
 from model_profiling.core.records import write_record
+from model_profiling.core.stdio import Progress
 from model_profiling.report.analysis_json import analysis_summary
 from model_profiling.report.csv_files import write_csv_files
 from model_profiling.report.data import report_data

@@ -18,8 +18,8 @@ from model_profiling.config.series import Series
 from model_profiling.core import files
 from model_profiling.core.errors import InputError, InUseError, ProfilingError, SetupError
 from model_profiling.core.number_formats import FORMATS
-from model_profiling.core.progress import Progress, Silent
 from model_profiling.core.records import write_record
+from model_profiling.core.stdio import Progress, Silent
 from model_profiling.export.records import Deviation, ExportResult, read_export
 from model_profiling.models.catalog import NamedModel
 from model_profiling.models.registry import FormatNotForModel

@@ -12,8 +12,8 @@ from typing import IO
 from model_profiling.config.settings import ProfileConfig
 from model_profiling.core import files
 from model_profiling.core.errors import SetupError
-from model_profiling.core.progress import Progress
 from model_profiling.core.safe_read import stays_inside
+from model_profiling.core.stdio import Progress
 from model_profiling.runs.folders import locked
 from model_profiling.targets.remote.shell import Shell, last_line
 from model_profiling.targets.remote.ssh import SshLink

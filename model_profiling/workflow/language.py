@@ -22,7 +22,7 @@ from model_profiling.config.series import Series
 from model_profiling.core import files
 from model_profiling.core.errors import InputError
 from model_profiling.core.formatting import plural
-from model_profiling.core.progress import Progress, Silent
+from model_profiling.core.stdio import Progress, Silent
 from model_profiling.models.catalog import NamedModel
 from model_profiling.program import read_program
 from model_profiling.program.category import MATRIX

@@ -24,8 +24,8 @@ from model_profiling.config.settings import (
 from model_profiling.core import files
 from model_profiling.core.errors import InputError, SetupError
 from model_profiling.core.formatting import milliseconds, plural
-from model_profiling.core.progress import Progress, Silent
 from model_profiling.core.records import write_record
+from model_profiling.core.stdio import Progress, Silent
 from model_profiling.report.analysis_json import summary_facts
 from model_profiling.report.data import ReportData, report_data
 from model_profiling.report.html import render_fragment

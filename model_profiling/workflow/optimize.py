@@ -23,8 +23,8 @@ from model_profiling.config.settings import (
 from model_profiling.core import files
 from model_profiling.core.errors import ExportError, InputError, RunError, SetupError
 from model_profiling.core.formatting import did_you_mean, duration
-from model_profiling.core.progress import Progress, Silent
 from model_profiling.core.records import write_record
+from model_profiling.core.stdio import Progress, Silent
 from model_profiling.export import rewrites as catalogue
 from model_profiling.export.exporter import export_model
 from model_profiling.export.records import Applied, ExportResult

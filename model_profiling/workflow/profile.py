@@ -26,7 +26,7 @@ from model_profiling.core.errors import InputError, ProfilingError, SetupError
 from model_profiling.core.files import as_path
 from model_profiling.core.formatting import duration
 from model_profiling.core.number_formats import parse_format, under_either_name
-from model_profiling.core.progress import Progress, Silent
+from model_profiling.core.stdio import Progress, Silent
 from model_profiling.export import exporter
 from model_profiling.export.exporter import export_model, versions
 from model_profiling.export.records import read_export

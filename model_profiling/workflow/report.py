@@ -10,7 +10,7 @@ from model_profiling.config import names
 from model_profiling.core import files
 from model_profiling.core.errors import InputError
 from model_profiling.core.formatting import did_you_mean
-from model_profiling.core.progress import Progress
+from model_profiling.core.stdio import Progress
 from model_profiling.report.charts import draw_svg
 from model_profiling.report.combined import combined_document, combined_title
 from model_profiling.report.data import ReportData, report_data

@@ -20,9 +20,9 @@ from model_profiling.analysis.kernels import kernel_named, write_kernels_csv
 from model_profiling.config import names
 from model_profiling.config.series import Series
 from model_profiling.core import files
-from model_profiling.core.progress import Progress
 from model_profiling.core.records import write_record
 from model_profiling.core.safe_read import MOST_BINARY, check_regular, is_there, read_bytes
+from model_profiling.core.stdio import Progress
 from model_profiling.etdump import boundaries_beside, read_boundaries, read_etdump
 from model_profiling.program.graph_file import write_graph_file
 from model_profiling.report.combined import combined_document, combined_title

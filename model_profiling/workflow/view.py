@@ -15,8 +15,8 @@ from model_profiling.core import files
 from model_profiling.core.errors import InputError, ProfilingError
 from model_profiling.core.files import StrPath, as_path
 from model_profiling.core.formatting import milliseconds
-from model_profiling.core.progress import Progress, Silent
 from model_profiling.core.safe_read import is_regular
+from model_profiling.core.stdio import Progress, Silent
 from model_profiling.report.data import report_data
 from model_profiling.report.run_list import (
     StoredRun,

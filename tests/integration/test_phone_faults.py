@@ -24,7 +24,7 @@ from virtual_phone import AdbServer, VirtualPhone, virtual_phone
 from model_profiling.config.reading import parse_config
 from model_profiling.config.settings import ProfileConfig
 from model_profiling.core.errors import InputError, SetupError
-from model_profiling.core.progress import Silent
+from model_profiling.core.stdio import Silent
 from model_profiling.runner.cache import state_root
 from model_profiling.runs import Manifest
 from model_profiling.runs.begin import Start

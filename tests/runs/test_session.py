@@ -27,7 +27,7 @@ from model_profiling.config import names
 from model_profiling.config.series import Series
 from model_profiling.config.settings import ProfileConfig
 from model_profiling.core.errors import InputError, RunError, SetupError
-from model_profiling.core.progress import Lines, counted
+from model_profiling.core.stdio import Lines, counted
 from model_profiling.report.data import report_data
 from model_profiling.runs import Run
 from model_profiling.runs.begin import Start, reopen

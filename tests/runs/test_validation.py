@@ -12,8 +12,8 @@ import pytest
 from recorded_runs import DATA, INT8, PROGRAM, Json, copied, edit, load, put
 from said import says
 
-from model_profiling.core.checks import Check
 from model_profiling.core.errors import InputError, SetupError
+from model_profiling.core.records import Check
 from model_profiling.etdump import boundaries_beside, read_etdump
 from model_profiling.runner import build
 from model_profiling.statistics.latency import summarize

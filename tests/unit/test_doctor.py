@@ -11,9 +11,9 @@ import pytest
 from stand_ins import command, linked, mac_commands
 
 from model_profiling.core import process
-from model_profiling.core.checks import Check
 from model_profiling.core.hints import install_extra, reinstall
 from model_profiling.core.hints import sme2prof as own_command
+from model_profiling.core.records import Check
 from model_profiling.doctor import (
     Diagnosis,
     TargetState,

@@ -167,7 +167,6 @@ def test_formats_layers_and_inputs_of_your_own(tmp_path: Path) -> None:
         ({"exclude": [{"why": "x"}]}, "exclude[0] every cell"),
         ({"exclude": [{"target": "hots"}]}, "exclude[0].target 'host'"),
         ({"exclude": [{"threads": 8}]}, "exclude[0].threads 8 1, 2"),
-        ({"schedule": {"rounds": 2, "precision": 0.01}}, "schedule rounds min_rounds"),
         ({"name": "a b"}, "name A-Za-z0-9"),
         (
             {"threads": list(range(1, 200)), "targets": [f"ssh:h{n}" for n in range(60)], "exclude": []},

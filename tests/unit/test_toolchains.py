@@ -15,7 +15,7 @@ from said import refused, says
 
 from model_profiling.core import process
 from model_profiling.core.errors import SetupError
-from model_profiling.core.progress import current_progress, watching
+from model_profiling.core.stdio import current_progress, watching
 from model_profiling.runner import apt, compilers, fetching
 from model_profiling.runner.apt import Distribution, this_distribution
 from model_profiling.runner.features import AARCH64_LINUX, AARCH64_MACOS, Platform, this_platform

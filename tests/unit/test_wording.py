@@ -30,7 +30,7 @@ from model_profiling.core.formatting import (
     speedup,
     with_threads,
 )
-from model_profiling.core.progress import Lines
+from model_profiling.core.stdio import Lines
 from model_profiling.report import document
 from model_profiling.report.comparison_document import Outcome, Question, junit_xml
 from model_profiling.report.text import render_markdown, render_terminal
