@@ -14,7 +14,6 @@ from model_profiling.config.new_config import (
     config_template,
     free_path,
     sweep_schema,
-    sweep_template,
 )
 from model_profiling.config.problems import ConfigError, Problem, is_sweep, read_object
 from model_profiling.config.reading import config_warnings, pairs, parse_config
@@ -29,44 +28,25 @@ if TYPE_CHECKING:
 
 @frame.command(
     "new",
-    example="""sme2prof config new --model out_toy_cnn/artifacts/toy_cnn_xnnpack_fp16.pte --output my_run.json
-    sme2prof config new --sweep --model toy_cnn --output nightly.json""",
+    example="sme2prof config new --model out_toy_cnn/artifacts/toy_cnn_xnnpack_fp16.pte --output my_run.json",
 )
-@click.option(
-    "--model",
-    "models",
-    multiple=True,
-    required=True,
-    help="The exported program (.pte). For a sweep: any model; repeatable.",
-)
+@click.option("--model", type=frame.PATH, required=True, help="The exported program (.pte).")
 @click.option("--target", default="auto", show_default=True, help=f"Where: {', '.join(target_kinds())}.")
 @click.option("--trace", is_flag=True, help="Add experiments that show which kernels ran.")
-@click.option("--sweep", is_flag=True, help="Make a sweep file: many models, dtypes and targets.")
 @click.option("--output", type=frame.FILE, show_default="standard output", help="File or folder to write to.")
 @click.option("--force", is_flag=True, help="Replace the file if it exists.")
-def new(
-    *, models: tuple[str, ...], target: str, trace: bool, sweep: bool, output: Path | None, force: bool
-) -> None:
+def new(*, model: Path, target: str, trace: bool, output: Path | None, force: bool) -> None:
     """Print or write a config that compares SME2 on and off, for you to edit.
 
     `sme2prof run` measures the config; for one model, `sme2prof profile` does both without a file. All
-    settings are in docs/reference/config.md.
+    settings are in docs/reference/config.md. Sweeps: docs/how-to/sweeps.md has one to copy.
     """
-    kind = "sweep" if sweep else "config"
-    path, folder = free_path(output or files.STDOUT, f"{kind}.json", force=force)
-    if sweep:
-        if trace:
-            raise click.UsageError("--trace does not work with --sweep: leave one of them out")
-        content = sweep_template(models, target, path.stem)
-        parse_sweep(content, folder=folder)
-    else:
-        if models[1:]:
-            raise click.UsageError("a config has one model: give --model once, or make a sweep with --sweep")
-        content = config_template(files.as_path(models[0]), target, folder, trace=trace)
-        parse_config(content, folder=folder)
+    path, folder = free_path(output or files.STDOUT, force=force)
+    content = config_template(model, target, folder, trace=trace)
+    parse_config(content, folder=folder)
     files.write_out(path, files.json_text(content))
     if not files.is_stdout(path):
-        frame.say(f"wrote {path}\nnext: sme2prof {'sweep' if sweep else 'run'} {path}{' --dry-run' * sweep}")
+        frame.say(f"wrote {path}\nnext: sme2prof run {path}")
 
 
 @frame.command("check", example="sme2prof config check my_run.json", facts=True)

@@ -202,7 +202,7 @@ def _generate_config(options: argparse.Namespace) -> None:
         further["threads"] = ask("Thread counts, such as 1,2,4", type=frame.Counts(), default="1")
         further["trace"] = ask("Add experiments that list the kernels?", type=bool, default=False)
         output = output or Path(ask("Config file to write", default="config.json"))
-    path, folder = free_path(output or Path("config.json"), "config.json", force=options.force)
+    path, folder = free_path(output or Path("config.json"), force=options.force)
     content = config_template(model, target, folder, **further)
     parse_config(content, folder=folder)
     files.write_out(path, files.json_text(content))

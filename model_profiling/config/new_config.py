@@ -1,11 +1,9 @@
-"""Templates of configs and sweeps for people to edit, and the JSON Schemas of both."""
+"""A config for people to edit, and the JSON Schemas of configs and sweeps."""
 
 from __future__ import annotations
 
 import os
-import re
 import sys
-from collections.abc import Sequence
 from dataclasses import asdict
 from pathlib import Path
 
@@ -14,8 +12,7 @@ from model_profiling.config.settings import SYNONYMS, ProfileConfig
 from model_profiling.config.sweep import OWN_RUNGS, SweepConfig
 from model_profiling.core.errors import InputError
 from model_profiling.core.files import is_stdout
-from model_profiling.core.number_formats import USUAL
-from model_profiling.runner.machine import TargetChoice, parse_target, place_of
+from model_profiling.runner.machine import parse_target, place_of
 from model_profiling.targets import plan_targets
 
 
@@ -30,7 +27,9 @@ def config_template(
 ) -> dict[str, object]:
     """The JSON of a config in `folder` that compares SME2 on and off, with paths relative to that; `trace`
     adds experiments that list kernels."""
-    choice = _concrete(target)
+    choice = parse_target(target)
+    if choice.name == "auto":
+        choice = plan_targets(choice).main
     platform = {"host": "mac" if sys.platform == "darwin" else "linux", "ssh": "linux"}.get(
         choice.name, choice.name
     )
@@ -55,31 +54,10 @@ def config_template(
     }
 
 
-def sweep_template(models: Sequence[str], target: str, name: str) -> dict[str, object]:
-    """The JSON of a sweep called `name` in the usual number formats; an exported program has its own."""
-    exports = not all(model.endswith(".pte") for model in models)
-    return {
-        "schema_version": 1,
-        "name": re.sub(r"[^A-Za-z0-9._-]+", "_", name).strip("._-") or "sweep",
-        "models": list(models),
-        **({"dtypes": list(USUAL), "backends": ["xnnpack"]} if exports else {}),
-        "threads": [1],
-        "rungs": ["on", "off"],
-        "targets": [_concrete(target).name if target == "auto" else target],
-        "exclude": [],
-        "schedule": {},
-    }
-
-
-def _concrete(target: str) -> TargetChoice:
-    choice = parse_target(target)
-    return plan_targets(choice).main if choice.name == "auto" else choice
-
-
-def free_path(output: Path, usual: str, *, force: bool) -> tuple[Path, Path]:
-    """The file to write (`output`, or `usual` in that folder), and the folder its paths start from."""
+def free_path(output: Path, *, force: bool) -> tuple[Path, Path]:
+    """The file to write (`output`, or `config.json` in that folder), and the folder its paths start from."""
     straight = is_stdout(output)
-    path = output if straight or output.suffix == ".json" else output / usual
+    path = output if straight or output.suffix == ".json" else output / "config.json"
     if not straight and path.exists() and not force:
         raise InputError(f"{path} exists", "choose another name or give --force")
     return path, Path.cwd() if straight else path.resolve().parent

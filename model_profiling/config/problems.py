@@ -109,12 +109,12 @@ def is_sweep(raw: Mapping[str, object]) -> bool:
     return "models" in raw and "experiments" not in raw
 
 
-def read_object(path: Path, maker: str = "sme2prof config new") -> dict[str, object]:
-    """Read the JSON object in a file; `maker` is the command that makes such a file."""
+def read_object(path: Path, cure: str = "make one with `sme2prof config new`") -> dict[str, object]:
+    """Read the JSON object in a file; `cure` says where such a file comes from."""
     if path.suffix == ".pte":
         raise InputError(f"{path} is a program, not a config", f"use `sme2prof profile {path}`")
     if not path.exists():
-        raise InputError(f"there is no {path}", f"make one with `{maker}`")
+        raise InputError(f"there is no {path}", cure)
     try:
         text = read_text(path, _LARGEST, follow=True, errors="strict")
         parsed: object = json.loads(text)
@@ -126,5 +126,5 @@ def read_object(path: Path, maker: str = "sme2prof config new") -> dict[str, obj
     else:
         if isinstance(parsed, dict):
             return parsed
-        problem = Problem("", "the file holds no JSON object", f"make one with `{maker}`")
+        problem = Problem("", "the file holds no JSON object", cure)
     raise ConfigError((problem,), path)

@@ -234,7 +234,7 @@ class SweepConfig(Settings):
 
 def load_sweep(path: Path) -> SweepConfig:
     """Load a sweep with absolute paths, or raise InputError."""
-    raw = read_object(path, "sme2prof config new --sweep")
+    raw = read_object(path, "write one: docs/how-to/sweeps.md has an example")
     if not is_sweep(raw) and "experiments" in raw:
         raise InputError(f"{path} is a config of one run, not a sweep", f"use `sme2prof run {path}`")
     return parse_sweep(raw, folder=path.parent, path=path)

@@ -206,10 +206,6 @@ def test_schema_and_template_that_ship_are_current(tmp_path: Path, sme2prof: Sme
     checked = sme2prof("config", "check", CONFIGS / "sweep_template.json")
     assert checked.returncode == 0
     says(checked.stdout, "34 cells", "11 runs", "14")
-    made = sme2prof("config", "new", "--sweep", "--model", "toy_cnn", "--output", tmp_path)
-    assert made.returncode == 0 and "sme2prof sweep" in made.stdout
-    assert load_sweep(tmp_path / "sweep.json").models == ("toy_cnn",)
-    assert sme2prof("config", "new", "--sweep", "--model", "toy_cnn", "--trace").returncode == 2
     wrong = tmp_path / "wrong.json"
     wrong.write_text(json.dumps(GOOD | {"models": [], "x": 1}))
     said = sme2prof("config", "check", wrong)
@@ -280,21 +276,7 @@ def test_what_comes_next_is_said(tmp_path: Path, sme2prof: Sme2prof) -> None:
     words = ("sweep", tmp_path / "sweep.json", "--outdir", tmp_path / "out")
     assert sme2prof(*words, "--dry-run").stdout.rstrip().endswith(f"--outdir {tmp_path / 'out'}")
     gone = sme2prof("sweep", tmp_path / "none.json")
-    assert "config new --sweep" in gone.stderr
-
-
-def test_a_new_sweep_of_several_models(tmp_path: Path, sme2prof: Sme2prof) -> None:
-    shutil.copy(PROGRAM, tmp_path / PROGRAM.name)
-    named = ("--model", "toy_cnn", "--model", tmp_path / PROGRAM.name)
-    sweep = ("config", "new", "--sweep", *named, "--output", tmp_path / "two.json")
-    made = sme2prof(*sweep)
-    assert made.returncode == 0, made.stderr
-    content = json.loads((tmp_path / "two.json").read_text())
-    assert content["models"] == ["toy_cnn", str(tmp_path / PROGRAM.name)]
-    assert content["dtypes"] == ["fp32", "fp16", "int8"]
-    one = sme2prof("config", "new", *named, "--output", tmp_path / "one.json")
-    assert one.returncode == 2
-    says(one.stderr, "one model")
+    assert "docs/how-to/sweeps.md" in gone.stderr
 
 
 @pytest.mark.parametrize(
