@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from enum import IntEnum
 
 from model_profiling.config.series import Series
-from model_profiling.core.formatting import listing, span
+from model_profiling.core.formatting import span
 
 
 class Weight(IntEnum):
@@ -83,7 +83,7 @@ _ORDER = {code: place for place, code in enumerate(_WEIGHTS)}
 _SHOWN = 4
 """How many different texts of one kind are shown."""
 _NAMED = 12
-"""How many experiments a line names."""
+"""How many series a line names."""
 
 
 def warning_lines(remarks: Iterable[Diagnostic], known: Collection[Series] = ()) -> tuple[WarningLine, ...]:
@@ -105,24 +105,13 @@ def warning_lines(remarks: Iterable[Diagnostic], known: Collection[Series] = ())
 
 
 def name_series(series: Collection[Series], known: Collection[Series] = ()) -> str:
-    """For example `a and b, 1 and 2 threads; c, 4 threads`; without what all of `known` have in common."""
+    """For example `a, 1 thread; a, 2 threads`; without what all of `known` have in common."""
     strange = not set(series) <= set(known)
-    experiments = strange or len({one.experiment for one in known}) > 1
-    counted = strange or len({one.threads for one in known if one.threads}) > 1
-    threads: dict[str, list[int]] = {}
-    for one in series:
-        counts_of = threads.setdefault(one.experiment, [])
-        counts_of += [one.threads] if one.threads and one.threads not in counts_of else []
-    alike: dict[tuple[int, ...], list[str]] = {}
-    for experiment, counts in threads.items():
-        alike.setdefault(tuple(sorted(counts)), []).append(experiment)
-    parts = []
-    for shared, names in alike.items():
-        if len(names) > _NAMED + 1:
-            names[_NAMED:] = [f"{len(names) - _NAMED} more"]
-        which = f"{listing(map(str, shared))} {'thread' if shared == (1,) else 'threads'}" if shared else ""
-        parts.append(", ".join(filter(None, (listing(names) * experiments, which * counted))))
-    return "; ".join(parts)
+    names = dict.fromkeys(str(one) if strange else one.among(known) for one in series)
+    listed = [name for name in names if name]
+    if len(listed) > _NAMED + 1:
+        listed[_NAMED:] = [f"{len(listed) - _NAMED} more"]
+    return "; ".join(listed)
 
 
 def _text(remarks: Sequence[Diagnostic], known: Collection[Series]) -> str:

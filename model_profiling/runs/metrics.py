@@ -10,10 +10,9 @@ from typing import Literal
 from model_profiling.config.remarks import Diagnostic
 from model_profiling.config.series import Pair, Series, first_of_each
 from model_profiling.core.errors import FormatError
-from model_profiling.core.records import JsonObject, read_record
+from model_profiling.core.records import read_record
 from model_profiling.core.safe_read import is_there
 from model_profiling.runs.times import Times
-from model_profiling.runs.version_0 import is_metrics_0
 from model_profiling.statistics.latency import LatencySummary
 from model_profiling.statistics.measure import Measure
 from model_profiling.statistics.parity import Parity
@@ -134,7 +133,11 @@ class Metrics:
 def read_metrics(path: Path) -> Metrics | None:
     if not is_there(path):
         return None
-    metrics = read_record(Metrics, path, COMPUTE_AGAIN, _without_times_of_0)
+    # The earlier kit kept traced times of an unknown machine, so none is a latency.
+    earlier = {"schema_version": Metrics.schema_version}
+    metrics = read_record(
+        Metrics, path, COMPUTE_AGAIN, lambda content: content if "schema_version" in content else earlier
+    )
     for latency in metrics.latencies:
         _check_times(path, latency)
     for pair in metrics.comparisons:
@@ -155,8 +158,3 @@ def _check_times(path: Path, latency: Latency) -> None:
     for summary in filter(None, (latency.end_to_end_ms, latency.traced_ms)):
         if not (summary.mean > 0 and 0 < summary.minimum <= summary.median <= summary.maximum):
             raise FormatError(f"{path}: {latency.series} has impossible latencies", COMPUTE_AGAIN)
-
-
-def _without_times_of_0(content: JsonObject) -> JsonObject:
-    """The earlier kit kept traced times of an unknown machine, so none is a latency."""
-    return {"schema_version": 2} if "schema_version" not in content and is_metrics_0(content) else content

@@ -133,17 +133,18 @@ class Run:
                 raise InputError(f"there is no {path}", "correct the path") if path.suffix else no_run(path)
         dumps: list[Dump] = []
         remarks: list[Diagnostic] = []
-        opened: dict[Path, tuple[Run | None, dict[Path, list[Dump]]]] = {}
+        opened: dict[Path, Run | None] = {}
         for path in paths:
             if path.parent not in opened:
-                around = cls.around(path)
-                opened[path.parent] = around, _by_place(around.dumps if around else ())
-            same = opened[path.parent][1].get(path.resolve(), [])
+                opened[path.parent] = cls.around(path)
+            around = opened[path.parent]
+            listed = around.dumps if around else ()
+            same = [replace(dump, path=path) for dump in listed if dump.path.resolve() == path.resolve()]
             bare, said = ([], []) if same else _bare([path], path.parent, times)
-            dumps += [*(replace(dump, path=path) for dump in same), *bare]
+            dumps += [*same, *bare]
             remarks += said
         warnings = tuple(dict.fromkeys(remarks))
-        return cls(paths[0].parent, dumps=tuple(dumps), warnings=warnings, within=opened[paths[0].parent][0])
+        return cls(paths[0].parent, dumps=tuple(dumps), warnings=warnings, within=opened[paths[0].parent])
 
     @classmethod
     def around(cls, path: Path) -> Run | None:
@@ -390,13 +391,6 @@ def _listed(folder: Path, manifest: Manifest) -> tuple[list[Dump], list[Diagnost
                 )
             )
     return dumps, missing
-
-
-def _by_place(dumps: Sequence[Dump]) -> dict[Path, list[Dump]]:
-    by_place: dict[Path, list[Dump]] = {}
-    for dump in dumps:
-        by_place.setdefault(dump.path.resolve(), []).append(dump)
-    return by_place
 
 
 def _bare(paths: Sequence[Path], folder: Path, stated: Times | None) -> tuple[list[Dump], list[Diagnostic]]:

@@ -25,10 +25,6 @@ def is_manifest_0(content: JsonObject) -> bool:
     return isinstance(content.get("model"), str) and _objects(content, "results")
 
 
-def is_metrics_0(content: JsonObject) -> bool:
-    return _objects(content, "results")
-
-
 def is_summary_0(content: JsonObject) -> bool:
     unversioned = "schema_version" not in content
     return unversioned and isinstance(content.get("model"), str) and _objects(content, "runs")

@@ -3,7 +3,6 @@
 import ast
 import json
 import re
-from dataclasses import replace
 from decimal import Decimal
 from pathlib import Path
 from xml.etree import ElementTree
@@ -104,7 +103,10 @@ def test_one_kind_is_one_line_with_ranges_and_what_differs_apart() -> None:
         for series, share in ((ON1, 71), (ON2, 12), (OFF1, 89))
     ]
     (line,) = warning_lines(spread)
-    assert line.text == "on, 1 and 2 threads; off, 1 thread: latencies spread by 12 to 89%; stop other work"
+    assert (
+        line.text
+        == "on, 1 thread; on, 2 threads; off, 1 thread: latencies spread by 12 to 89%; stop other work"
+    )
     assert (line.kind, line.series) == ("busy", (ON1, ON2, OFF1))
     (line,) = warning_lines(spread[:1], known=(ON1,))
     assert line.text == "latencies spread by 71%; stop other work", "the only series needs no name"
@@ -160,10 +162,8 @@ def test_every_doubt_of_stability_has_its_weight() -> None:
     ("series", "named"),
     [
         ((ON1,), "on, 1 thread"),
-        ((ON1, OFF1, ON2, OFF2), "on and off, 1 and 2 threads"),
-        ((ON1, OFF2, replace(OFF2, experiment="third")), "on, 1 thread; off and third, 2 threads"),
-        ((Series("on", 4), ON1, ON2), "on, 1, 2 and 4 threads"),
-        ((Series("bare"), Series("other")), "bare and other"),
+        ((ON1, OFF1, ON1), "on, 1 thread; off, 1 thread"),
+        ((Series("bare"), Series("other")), "bare; other"),
         ((), ""),
     ],
 )
@@ -188,8 +188,8 @@ def test_rooms_that_serve_every_command_name_no_setting_of_a_config() -> None:
 
 def test_a_line_names_as_many_as_a_person_reads() -> None:
     many = [Series(f"e{number}", 1) for number in range(1000)]
-    assert name_series(many) == f"{', '.join(f'e{n}' for n in range(12))} and 988 more, 1 thread"
-    assert name_series(many[:13]).endswith("e11 and e12, 1 thread")
+    assert name_series(many) == "; ".join([*map(str, many[:12]), "988 more"])
+    assert name_series(many[:13]).endswith(str(many[12]))
 
 
 CLEAR, TITLE, CSI, BIDI, ZERO = "\x1b[2J", "\x1b]0;pwned\x07", "\x9b31m", "\u202edrowssap", "con\u200bv"
