@@ -9,7 +9,7 @@ import numpy as np
 
 from model_profiling.analysis.attribution import DELEGATE_CALL, Attribution, Bools, Node
 from model_profiling.analysis.sources import UNKNOWN_SOURCE, OperatorSource, Origin, ProgramView
-from model_profiling.config.remarks import Diagnostic
+from model_profiling.config.series import Diagnostic
 from model_profiling.core.errors import FormatError
 from model_profiling.core.flatbuffer import Int64
 from model_profiling.core.formatting import plural

@@ -17,8 +17,7 @@ from model_profiling.analysis.operators import read_timed
 from model_profiling.analysis.pairing import Pairing, pair_series
 from model_profiling.analysis.series import SeriesAnalysis, series_of
 from model_profiling.analysis.summary import DumpAnalysis, analyse_dump
-from model_profiling.config.remarks import Diagnostic
-from model_profiling.config.series import Pair, Series, first_of_each
+from model_profiling.config.series import Diagnostic, Pair, Series, first_of_each
 from model_profiling.core.errors import FormatError
 from model_profiling.core.formatting import plural
 from model_profiling.core.stdio import Progress, Silent

@@ -17,8 +17,7 @@ from numpy.typing import NDArray
 
 from model_profiling.analysis.operators import Operator, OperatorTimes
 from model_profiling.analysis.summary import Breakdown, DumpAnalysis
-from model_profiling.config.remarks import Diagnostic
-from model_profiling.config.series import Series
+from model_profiling.config.series import Diagnostic, Series
 from model_profiling.core.flatbuffer import Int64
 from model_profiling.core.formatting import listing, milliseconds, percent, plural
 from model_profiling.program.graph_file import ProgramGraph

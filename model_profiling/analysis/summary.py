@@ -12,8 +12,7 @@ from numpy.typing import NDArray
 from model_profiling.analysis.attribution import Attribution, Share, attribute
 from model_profiling.analysis.operators import Operator, TimedDump, clock_of, list_operators
 from model_profiling.analysis.sources import ProgramView
-from model_profiling.config.remarks import Diagnostic
-from model_profiling.config.series import Series
+from model_profiling.config.series import Diagnostic, Series
 from model_profiling.core.flatbuffer import Int64
 from model_profiling.core.formatting import plural
 from model_profiling.etdump import EventTable

@@ -13,7 +13,7 @@ from model_profiling.analysis.run import RunAnalysis
 from model_profiling.cli import frame
 from model_profiling.cli.answers import print_answers
 from model_profiling.cli.progress import shown_progress
-from model_profiling.config.remarks import warning_lines
+from model_profiling.config.series import warning_lines
 from model_profiling.report.data import ReportData, report_data
 from model_profiling.report.document import Block, Heading, Paragraph
 from model_profiling.report.evidence_sections import advice

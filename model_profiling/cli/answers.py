@@ -7,7 +7,7 @@ from pathlib import Path
 
 from model_profiling.cli import frame
 from model_profiling.config import names
-from model_profiling.config.remarks import WarningLine, Weight
+from model_profiling.config.series import WarningLine, Weight
 from model_profiling.core import files
 from model_profiling.report.document import make_list
 from model_profiling.report.text import render_terminal

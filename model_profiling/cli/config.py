@@ -15,8 +15,15 @@ from model_profiling.config.new_config import (
     free_path,
     sweep_schema,
 )
-from model_profiling.config.problems import ConfigError, Problem, is_sweep, read_object
-from model_profiling.config.reading import config_warnings, pairs, parse_config
+from model_profiling.config.reading import (
+    ConfigError,
+    Problem,
+    config_warnings,
+    is_sweep,
+    pairs,
+    parse_config,
+    read_object,
+)
 from model_profiling.config.sweep import parse_sweep
 from model_profiling.core import files
 from model_profiling.core.formatting import plural

@@ -24,8 +24,7 @@ from pydantic import (
 from pydantic_core import PydanticCustomError
 
 from model_profiling.config.names import OWN_FOLDERS, fed_in_words
-from model_profiling.config.remarks import Diagnostic
-from model_profiling.config.series import Series, Switch, switch_in_name
+from model_profiling.config.series import Diagnostic, Series, Switch, switch_in_name
 from model_profiling.core.formatting import printable
 from model_profiling.runner.features import closure
 from model_profiling.runner.machine import ClusterName, TargetChoice

@@ -12,8 +12,14 @@ from typing import Annotated, Literal, TypeVar
 from pydantic import AfterValidator, BeforeValidator, Field, ValidationError, ValidationInfo, WithJsonSchema
 
 from model_profiling.config.names import variant_of, with_method
-from model_profiling.config.problems import ConfigError, Problem, is_sweep, problems_of, read_object
-from model_profiling.config.reading import found_path
+from model_profiling.config.reading import (
+    ConfigError,
+    Problem,
+    found_path,
+    is_sweep,
+    problems_of,
+    read_object,
+)
 from model_profiling.config.series import switch_in_name
 from model_profiling.config.settings import (
     LONGEST_PATH,

@@ -11,8 +11,7 @@ from model_profiling.analysis.pairing import Pairing
 from model_profiling.analysis.run import RunAnalysis, pair_answer
 from model_profiling.analysis.sampling import InsideOperator, InsideSeries
 from model_profiling.analysis.series import FRAMEWORK, UNATTRIBUTED, SeriesAnalysis
-from model_profiling.config.remarks import warning_lines
-from model_profiling.config.series import Pair
+from model_profiling.config.series import Pair, warning_lines
 from model_profiling.core.records import record_json
 from model_profiling.facts import row_json
 from model_profiling.facts.operators import json_facts

@@ -9,8 +9,7 @@ from typing import Literal
 from model_profiling.analysis.pairing import CategoryPair, OperatorPair, Pairing
 from model_profiling.analysis.structure import Aspect, Differences
 from model_profiling.config import names
-from model_profiling.config.remarks import Diagnostic, name_series, warning_lines
-from model_profiling.config.series import Series
+from model_profiling.config.series import Diagnostic, Series, name_series, warning_lines
 from model_profiling.core.formatting import listing, percent, plural, short_rate, tokens_per_s
 from model_profiling.core.records import record_json
 from model_profiling.report import tables

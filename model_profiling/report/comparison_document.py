@@ -11,7 +11,7 @@ from xml.etree import ElementTree
 
 from model_profiling.analysis.structure import Aspect
 from model_profiling.config import names
-from model_profiling.config.remarks import Diagnostic, warning_lines
+from model_profiling.config.series import Diagnostic, warning_lines
 from model_profiling.core.formatting import (
     MISSING,
     change,

@@ -16,8 +16,7 @@ from model_profiling.analysis.run import RunAnalysis, pair_answer
 from model_profiling.analysis.sampling import InsideSeries, gather_inside
 from model_profiling.analysis.series import SeriesAnalysis
 from model_profiling.config import names
-from model_profiling.config.remarks import Diagnostic, WarningLine, warning_lines
-from model_profiling.config.series import Pair
+from model_profiling.config.series import Diagnostic, Pair, WarningLine, warning_lines
 from model_profiling.core.errors import FormatError
 from model_profiling.core.formatting import capitalized, listing, plural, ranges
 from model_profiling.facts.runs import MeasuredSeries

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 from model_profiling.analysis.findings import Finding
 from model_profiling.config import names
-from model_profiling.config.remarks import Weight
+from model_profiling.config.series import Weight
 from model_profiling.core.formatting import capitalized, milliseconds, percent
 from model_profiling.report.breakdown import interval_text
 from model_profiling.report.data import PARITY, PairReport, ReportData, mismatched, sme2_pair

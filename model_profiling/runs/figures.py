@@ -13,8 +13,7 @@ from pathlib import Path
 
 from model_profiling.config import names
 from model_profiling.config.reading import pairs
-from model_profiling.config.remarks import Diagnostic
-from model_profiling.config.series import Pair, Series
+from model_profiling.config.series import Diagnostic, Pair, Series
 from model_profiling.config.settings import AnalysisSettings, ProfileConfig
 from model_profiling.core.errors import ProfilingError
 from model_profiling.core.records import write_record

@@ -9,8 +9,7 @@ from pathlib import Path
 from typing import Literal
 
 from model_profiling.config import names
-from model_profiling.config.remarks import Diagnostic
-from model_profiling.config.series import Pair, Series, StandsFor, Switch
+from model_profiling.config.series import Diagnostic, Pair, Series, StandsFor, Switch
 from model_profiling.core.errors import FormatError
 from model_profiling.core.records import JsonObject, parse_record, read_json_object, read_record
 from model_profiling.core.safe_read import is_there, stays_inside

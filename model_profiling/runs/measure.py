@@ -19,8 +19,7 @@ from itertools import combinations
 from pathlib import Path
 
 from model_profiling.config.names import FAILED_LAUNCH
-from model_profiling.config.remarks import Diagnostic
-from model_profiling.config.series import Series
+from model_profiling.config.series import Diagnostic, Series
 from model_profiling.config.settings import USUAL_ROUNDS, ProfileConfig, Schedule
 from model_profiling.core import files
 from model_profiling.core.errors import InputError, RunError

@@ -20,8 +20,7 @@ from typing import Any
 
 from model_profiling.config.names import SAMPLES, XNNTRACE_LOG, RunFiles
 from model_profiling.config.reading import pairs
-from model_profiling.config.remarks import Diagnostic
-from model_profiling.config.series import Pair, Series
+from model_profiling.config.series import Diagnostic, Pair, Series
 from model_profiling.config.settings import ProfileConfig
 from model_profiling.core import files
 from model_profiling.core.errors import InputError, ProfilingError, RunError, system_reason

@@ -7,8 +7,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import Literal
 
-from model_profiling.config.remarks import Diagnostic
-from model_profiling.config.series import Pair, Series, first_of_each
+from model_profiling.config.series import Diagnostic, Pair, Series, first_of_each
 from model_profiling.core.errors import FormatError
 from model_profiling.core.records import read_record
 from model_profiling.core.safe_read import is_there

@@ -6,7 +6,7 @@ import contextlib
 from pathlib import Path, PurePosixPath
 
 from model_profiling.config import names
-from model_profiling.config.remarks import Diagnostic
+from model_profiling.config.series import Diagnostic
 from model_profiling.core import files
 from model_profiling.core.errors import FormatError, InputError
 from model_profiling.core.safe_read import inside, is_regular, is_there

@@ -12,8 +12,8 @@ from functools import cached_property
 from pathlib import Path
 
 from model_profiling.config import names
-from model_profiling.config.remarks import Diagnostic
 from model_profiling.config.series import (
+    Diagnostic,
     Pair,
     Series,
     Switch,

@@ -10,8 +10,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from model_profiling.config import names
-from model_profiling.config.remarks import Diagnostic
-from model_profiling.config.series import switch_in_name
+from model_profiling.config.series import Diagnostic, switch_in_name
 from model_profiling.core.records import JsonObject
 from model_profiling.core.safe_read import is_regular
 

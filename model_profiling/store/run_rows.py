@@ -18,8 +18,7 @@ from model_profiling.analysis.evidence import listed_kernels
 from model_profiling.analysis.kernels import kernel_named
 from model_profiling.analysis.run import pair_answer
 from model_profiling.config import names
-from model_profiling.config.remarks import warning_lines
-from model_profiling.config.series import Series
+from model_profiling.config.series import Series, warning_lines
 from model_profiling.core.errors import FormatError, InputError
 from model_profiling.core.records import read_json_object
 from model_profiling.core.safe_read import is_there

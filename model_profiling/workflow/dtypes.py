@@ -13,8 +13,7 @@ from pathlib import Path
 
 from model_profiling.analysis.coverage import FACTORS_FROM
 from model_profiling.config import names
-from model_profiling.config.remarks import WarningLine, warning_lines
-from model_profiling.config.series import Series
+from model_profiling.config.series import Series, WarningLine, warning_lines
 from model_profiling.core import files
 from model_profiling.core.errors import InputError, InUseError, ProfilingError, SetupError
 from model_profiling.core.number_formats import FORMATS

@@ -17,8 +17,7 @@ from model_profiling.analysis.operators import Operator
 from model_profiling.analysis.pairing import Pairing
 from model_profiling.analysis.series import SeriesAnalysis
 from model_profiling.config import names
-from model_profiling.config.remarks import WarningLine, warning_lines
-from model_profiling.config.series import Series
+from model_profiling.config.series import Series, WarningLine, warning_lines
 from model_profiling.core import files
 from model_profiling.core.errors import InputError
 from model_profiling.core.formatting import plural

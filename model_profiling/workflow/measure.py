@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, cast
 from model_profiling.analysis.run import answers_in_short
 from model_profiling.config import names
 from model_profiling.config.reading import load_config, on_target
-from model_profiling.config.remarks import WarningLine
+from model_profiling.config.series import WarningLine
 from model_profiling.config.settings import (
     AnalysisSettings,
     ComparePair,

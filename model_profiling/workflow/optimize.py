@@ -14,7 +14,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from model_profiling.config import names
-from model_profiling.config.remarks import WarningLine
+from model_profiling.config.series import WarningLine
 from model_profiling.config.settings import (
     Experiment,
     ProfileConfig,

@@ -13,8 +13,7 @@ from pydantic import BeforeValidator, Field, model_validator
 
 from model_profiling.analysis.structure import Aspect
 from model_profiling.config import names
-from model_profiling.config.remarks import Diagnostic, WarningLine, warning_lines
-from model_profiling.config.series import Series
+from model_profiling.config.series import Diagnostic, Series, WarningLine, warning_lines
 from model_profiling.config.settings import (
     Experiment,
     Inputs,

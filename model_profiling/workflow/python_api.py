@@ -15,7 +15,7 @@ from pydantic import (
 )
 from typing_extensions import TypedDict, Unpack
 
-from model_profiling.config.problems import problems_of
+from model_profiling.config.reading import problems_of
 from model_profiling.config.settings import MOST, Counted, Duration, Text, ThreadCounts, Whole, as_list
 from model_profiling.core.errors import InputError, WrongTypeError
 from model_profiling.core.files import StrPath, as_path

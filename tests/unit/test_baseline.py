@@ -5,10 +5,10 @@ from typing import Any
 
 import pytest
 
-from model_profiling.config.baseline import OnCpu, fit_to_machine
 from model_profiling.config.reading import pairs, parse_config
 from model_profiling.config.settings import ProfileConfig
 from model_profiling.core.number_formats import under_either_name
+from model_profiling.runs.begin import OnCpu, fit_to_machine
 
 PLAIN_ARM = ("dotprod", "fp16")
 EVERYTHING = ("sme2", "sme", "i8mm", "dotprod", "fp16")

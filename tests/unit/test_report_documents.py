@@ -11,8 +11,7 @@ from said import has, says, says_together
 from model_profiling.analysis.evidence import PlaceEvidence, SeriesEvidence
 from model_profiling.analysis.kernels import sme_verdict
 from model_profiling.analysis.pairing import CategoryPair
-from model_profiling.config.remarks import Diagnostic
-from model_profiling.config.series import Pair, Series
+from model_profiling.config.series import Diagnostic, Pair, Series
 from model_profiling.report.breakdown import shift_text
 from model_profiling.report.comparison import SeriesComparison, SideFacts
 from model_profiling.report.comparison_document import Comparison, comparison_document, comparison_junit

@@ -8,8 +8,7 @@ from pathlib import Path
 import pytest
 from said import refused
 
-from model_profiling.config.remarks import Diagnostic
-from model_profiling.config.series import Pair, Series
+from model_profiling.config.series import Diagnostic, Pair, Series
 from model_profiling.core import process
 from model_profiling.core.errors import FormatError
 from model_profiling.core.records import write_record

@@ -12,7 +12,7 @@ from recorded_runs import INT8, PROGRAM
 from said import has, refused, says
 
 from model_profiling.config.new_config import sweep_schema
-from model_profiling.config.problems import ConfigError
+from model_profiling.config.reading import ConfigError
 from model_profiling.config.sweep import load_sweep, parse_sweep
 from model_profiling.core import files
 from model_profiling.core.errors import InputError, InUseError

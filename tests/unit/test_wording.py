@@ -14,8 +14,7 @@ from pages import assert_harmless
 
 import model_profiling
 from model_profiling.cli import frame
-from model_profiling.config.remarks import Diagnostic, Weight, name_series, warning_lines
-from model_profiling.config.series import Series
+from model_profiling.config.series import Diagnostic, Series, Weight, name_series, warning_lines
 from model_profiling.core.formatting import (
     change,
     milliseconds,
