@@ -77,10 +77,6 @@ def begin(
     clear_work(place)
     files.make_folder(place.path)
     journal = Journal(place.path)
-    if (
-        begun := journal.rounds_begun(each.name for each in fitted.experiments)
-    ) > fitted.schedule.most_rounds:
-        fitted = fitted.model_copy(update={"schedule": fitted.schedule.model_copy(update={"rounds": begun})})
     seed = secrets.randbits(32) if fitted.schedule.seed is None else fitted.schedule.seed
     seed = earlier.schedule.seed if earlier else seed
     number = earlier.sessions[-1].number + 1 if earlier and earlier.sessions else 1

@@ -5,6 +5,7 @@ A CPU without SME2 gives latencies; an emulated run of the same program (same SH
 
 from __future__ import annotations
 
+import contextlib
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
@@ -136,19 +137,16 @@ def proving_run(run_dir: Path, manifest: Manifest) -> Path | None:
     here = run_dir.resolve()
     runs: list[tuple[str, Path]] = []
     for path in sorted(here.parent.glob(f"*/{names.MANIFEST}")) if manifest.model_sha256 else ():
-        if path.parent != here and (other := _readable(path.parent)) is not None:
-            same = other.model_sha256 == manifest.model_sha256 and other.fed == manifest.fed
-            same = same and manifest.method in ("", other.method)
-            if same and other.target.times is Times.EMULATED and other.has_ended:
-                runs.append((other.started, path.parent))
+        other = None
+        with contextlib.suppress(FormatError, InputError):  # a damaged neighbour proves nothing
+            other = read_manifest(path.parent)
+        if other is None or path.parent == here:
+            continue
+        same = other.model_sha256 == manifest.model_sha256 and other.fed == manifest.fed
+        same = same and manifest.method in ("", other.method)
+        if same and other.target.times is Times.EMULATED and other.has_ended:
+            runs.append((other.started, path.parent))
     return max(runs)[1] if runs else None
-
-
-def _readable(run_dir: Path) -> Manifest | None:
-    try:
-        return read_manifest(run_dir)
-    except (FormatError, InputError):
-        return None  # a damaged neighbour proves nothing and does not concern this run
 
 
 def read_samples(run_dir: Path, result: Result | None) -> Samples | None:

@@ -150,7 +150,8 @@ class Entry:
 class Journal:
     def __init__(self, run_dir: Path) -> None:
         self._path = run_dir / names.JOURNAL
-        whole = _whole_lines(self._path)
+        content = read_bytes(self._path, _MOST_BYTES) if is_there(self._path) else b""
+        whole = content[: content.rfind(b"\n") + 1]
         self._size = len(whole)
         entries = (
             _parse(self._path, number, line) for number, line in enumerate(whole.splitlines(), start=1)
@@ -158,8 +159,6 @@ class Journal:
         self._entries: dict[str, Entry] = {}
         self._of_series: dict[Series, dict[str, Entry]] = {}
         self._rules: dict[int | None, Rule] = {}
-        self._begun: dict[str, int] = {}
-        """Number of rounds begun, by experiment."""
         self._keep(entries)
 
     def entries(self) -> tuple[Entry, ...]:
@@ -235,7 +234,7 @@ class Journal:
 
     def rounds_begun(self, experiments: Iterable[str]) -> int:
         """Return how many rounds of these experiments have left any entry."""
-        return max((self._begun.get(name, 0) for name in experiments), default=0)
+        return max((entry.round + 1 for entry in self.timed_of(experiments)), default=0)
 
     def append(self, *entries: Entry) -> None:
         lines = [json.dumps(record_json(entry), allow_nan=False) + "\n" for entry in entries]
@@ -266,8 +265,6 @@ class Journal:
             key = Step(entry.kind, series, entry.round).key
             self._entries[key] = entry
             self._of_series.setdefault(series, {})[key] = entry
-            if entry.kind in TIMED:
-                self._begun[entry.experiment] = max(self._begun.get(entry.experiment, 0), entry.round + 1)
 
 
 def seconds_of(entries: Iterable[Entry]) -> float:
@@ -286,11 +283,6 @@ def has_journal(run_dir: Path) -> bool:
     """Whether any process of the run has ended; if not, nothing can be lost."""
     path = run_dir / names.JOURNAL
     return is_there(path) and check_regular(path).stat().st_size > 0
-
-
-def _whole_lines(path: Path) -> bytes:
-    content = read_bytes(path, _MOST_BYTES) if is_there(path) else b""
-    return content[: content.rfind(b"\n") + 1]
 
 
 def _parse(path: Path, number: int, line: bytes) -> Entry:

@@ -9,7 +9,7 @@ from typing import Literal
 
 from model_profiling.config.series import Diagnostic, Pair, Series, first_of_each
 from model_profiling.core.errors import FormatError
-from model_profiling.core.records import read_record
+from model_profiling.core.records import JsonObject, read_record
 from model_profiling.core.safe_read import is_there
 from model_profiling.runs.times import Times
 from model_profiling.statistics.latency import LatencySummary
@@ -133,7 +133,7 @@ def read_metrics(path: Path) -> Metrics | None:
     if not is_there(path):
         return None
     # The earlier kit kept traced times of an unknown machine, so none is a latency.
-    earlier = {"schema_version": Metrics.schema_version}
+    earlier: JsonObject = {"schema_version": Metrics.schema_version}
     metrics = read_record(
         Metrics, path, COMPUTE_AGAIN, lambda content: content if "schema_version" in content else earlier
     )

@@ -38,8 +38,6 @@ class Programs:
         self._run_dir, self._manifest = run_dir, manifest
         self._model, self._etrecord = model, etrecord
         self._read: dict[Path, ProgramGraph | None] = {}
-        self._held: dict[Path, list[Path]] = {}
-        """Programs by folder."""
         self.warnings: list[Diagnostic] = []
 
     def explaining(self, dump: Path) -> ProgramGraph | None:
@@ -68,14 +66,10 @@ class Programs:
         if named.suffix != ".pte":
             return None
         own = "/".join(part for part in named.parts if part not in ("/", ".."))
-        parents = list(self._run_dir.resolve().parents)[:4]
-        places = (*self._inside(own), *(parent / "artifacts" / named.name for parent in parents))
-        return next((place for place in places if is_regular(place)), None)
-
-    def _inside(self, name: str) -> list[Path]:
+        places = [parent / "artifacts" / named.name for parent in list(self._run_dir.resolve().parents)[:4]]
         with contextlib.suppress(FormatError):
-            return [inside(self._run_dir, name)]
-        return []
+            places.insert(0, inside(self._run_dir, own))
+        return next((place for place in places if is_regular(place)), None)
 
     def _graph(self, place: Path) -> ProgramGraph | None:
         try:
@@ -120,9 +114,7 @@ class Programs:
         parents = list(dump.resolve().parents)
         folders = (*parents[:2], *(parent / "artifacts" for parent in parents[:5]))
         for folder in folders:
-            if folder not in self._held:
-                self._held[folder] = sorted(filter(is_regular, folder.glob("*.pte")))
-            programs = self._held[folder]
+            programs = sorted(filter(is_regular, folder.glob("*.pte")))
             fitting = [program for program in programs if dump.name.startswith(program.stem)]
             if fitting:
                 return max(fitting, key=lambda program: len(program.stem))

@@ -6,7 +6,7 @@ measured on an unknown machine. A folder above or inside a run is refused: it wo
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
@@ -283,7 +283,11 @@ class Run:
         if self.manifest and self.manifest.pairs is not None:
             return self.manifest.pairs
         compared = tuple(each.pair for each in self.metrics.comparisons) if self.metrics else ()
-        return tuple(self.decided(pair) for pair in compared or natural_pairs(self._switches()))
+        if not compared:
+            timing = [each for each in self.series if (self.result(each) or _TIMING).mode == "timing"]
+            words: dict[bool | None, Switch] = {True: "on", False: "off"}
+            compared = natural_pairs((each, words.get(self.sme2_of(each))) for each in timing)
+        return tuple(map(self.decided, compared))
 
     def decided(self, pair: Pair) -> Pair:
         """Return `pair` with the decision whether it is comparable."""
@@ -329,13 +333,8 @@ class Run:
                 raise InputError(f"there is no file {given}", "correct the path")
         return Programs(self.whole.path, self.whole.manifest, model, etrecord)
 
-    def _switches(self) -> Iterator[tuple[Series, Switch | None]]:
-        for series in self.series:
-            result, sme2 = self.result(series), self.sme2_of(series)
-            if result is None or result.mode == "timing":
-                yield series, None if sme2 is None else "on" if sme2 else "off"
 
-
+_TIMING = Result(experiment="")
 # If sources disagree, the first of these wins: the one that claims least.
 _SPOKEN = {"linux": "Linux", "mac": "macOS", "android": "Android"}
 _SUREST = (Times.EMULATED, Times.TRACED, Times.UNKNOWN, Times.HARDWARE)
