@@ -49,8 +49,8 @@ class LiveLine(Progress):
     def stage(self, text: str) -> None:
         self._stage, self._count, self._began = text, "", time.monotonic()
 
-    def advance(self, done: int, total: int, text: str = "", left_s: float | None = None) -> None:
-        self._count = counted(self._began, done, total, text, left_s)
+    def advance(self, done: int, total: int, text: str = "") -> None:
+        self._count = counted(self._began, done, total, text)
 
     def __rich__(self) -> Text:
         """One line, however narrow the terminal; `Text` because brackets in names are not markup."""
@@ -81,9 +81,8 @@ class JsonLines(Progress):
         self._stage = text
         self._write({"stage": text})
 
-    def advance(self, done: int, total: int, text: str = "", left_s: float | None = None) -> None:
-        left = {} if left_s is None else {"left_s": round(left_s)}
-        self._write({"stage": self._stage, "done": done, "total": total, "text": text, **left})
+    def advance(self, done: int, total: int, text: str = "") -> None:
+        self._write({"stage": self._stage, "done": done, "total": total, "text": text})
 
     def _write(self, step: dict[str, object]) -> None:
         # If the driver is gone, stdin ends too, and that ends the work in order.

@@ -196,12 +196,12 @@ class FlatTable:
         first, count = self.vector(field, 1, what)
         return first, self.buffer.slice(first, count, what)
 
-    def text(self, field: int, what: str, longest: int = LONGEST_TEXT) -> str | None:
+    def text(self, field: int, what: str) -> str | None:
         at = self._target(field)
         if not at:
             return None
         first, content = self.octets(field, what)
-        if len(content) > longest:
+        if len(content) > LONGEST_TEXT:
             raise self.buffer.damaged(f"{what} is {len(content)} bytes long", first)
         self.buffer.spend(len(content), first)
         try:

@@ -156,7 +156,6 @@ def start(
     fed: bool | IO[bytes] = False,
     cwd: Path | None = None,
     env: Mapping[str, str] | None = None,
-    stderr: IO[bytes] | int = subprocess.PIPE,
 ) -> Child:
     """Start `argv` in its own session, with its output piped here, and its input too if `fed`, unless that is
     a file. `env` adds to the inherited environment. The caller must pass it to `end`, however it ended; if
@@ -168,7 +167,7 @@ def start(
             argv,
             stdin=(subprocess.PIPE if fed else subprocess.DEVNULL) if isinstance(fed, bool) else fed,
             stdout=subprocess.PIPE,
-            stderr=stderr,
+            stderr=subprocess.PIPE,
             cwd=cwd,
             env=marked({**os.environ, **(env or {})}, mark),
             start_new_session=True,

@@ -135,14 +135,8 @@ def read_text(path: Path, most: int = MOST_TEXT, *, follow: bool = False, errors
     return content.decode("utf-8-sig", errors)
 
 
-def read_json(
-    path: Path,
-    most: int = MOST_JSON,
-    *,
-    follow: bool = False,
-    fix: str = "write the file again, or remove it",
-) -> object:
-    return parse_json(read_bytes(path, most, follow=follow), str(path), fix)
+def read_json(path: Path, *, follow: bool = False, fix: str = "write the file again, or remove it") -> object:
+    return parse_json(read_bytes(path, MOST_JSON, follow=follow), str(path), fix)
 
 
 def parse_json(content: bytes | bytearray | str, where: str, fix: str, *, endless: bool = False) -> object:

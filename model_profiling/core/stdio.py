@@ -197,15 +197,14 @@ class Progress:
     def stage(self, text: str) -> None:
         """A new stage began."""
 
-    def advance(self, done: int, total: int, text: str = "", left_s: float | None = None) -> None:
-        """`done` of `total` steps are finished; `left_s` is the time left, if known better than by steps."""
+    def advance(self, done: int, total: int, text: str = "") -> None:
+        """`done` of `total` steps are finished."""
 
 
-def counted(began: float, done: int, total: int, text: str = "", left_s: float | None = None) -> str:
+def counted(began: float, done: int, total: int, text: str = "") -> str:
     """Return how far a stage is that began at this time of the monotonic clock: `3/12, 20 s left: text`."""
-    if left_s is None and 0 < done < total:
-        left_s = (time.monotonic() - began) / done * (total - done)
-    left = f", about {duration(left_s)} left" if left_s else ""
+    left_s = (time.monotonic() - began) / done * (total - done) if done else 0.0
+    left = f", about {duration(left_s)} left" if left_s > 0 else ""
     return f"{done}/{total}{left}{f': {text}' if text else ''}"
 
 
@@ -227,8 +226,8 @@ class Lines(Progress):
             self._began = self._shown = time.monotonic()
             self._write(text, "\n")
 
-    def advance(self, done: int, total: int, text: str = "", left_s: float | None = None) -> None:
-        count = f"{self._stage} {counted(self._began, done, total, text, left_s)}"
+    def advance(self, done: int, total: int, text: str = "") -> None:
+        count = f"{self._stage} {counted(self._began, done, total, text)}"
         if sys.stderr.isatty():
             self._write(count[: shutil.get_terminal_size().columns - 1], "")
         elif done >= total or time.monotonic() - self._shown >= _SECONDS_BETWEEN_LINES:

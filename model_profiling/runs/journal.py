@@ -200,14 +200,12 @@ class Journal:
                 by_round[entry.round] = [ms for turn in turns for ms in turn]
         return by_round
 
-    def turns_ms(
-        self, series: Series, kind: Kind = "untraced", rule: Rule | None = None
-    ) -> dict[str, list[list[float]]]:
+    def turns_ms(self, series: Series, rule: Rule | None = None) -> dict[str, list[list[float]]]:
         """Return what counts of all turns of a series, by launch."""
         rule = rule or self.rule(series.threads)
         return {
             entry.launch: entry.inferences.counted(rule.measure, rule.speed)
-            for entry in self.ended_well(kind, series)
+            for entry in self.ended_well("untraced", series)
             if entry.launch
         }
 

@@ -51,8 +51,8 @@ class Watching:
     def stage(self, text: str) -> None:
         self.stages.append(text)
 
-    def advance(self, done: int, total: int, text: str = "", left_s: float | None = None) -> None:
-        del done, total, text, left_s
+    def advance(self, done: int, total: int, text: str = "") -> None:
+        del done, total, text
         if self.due():
             self.due = lambda: False
             self.harm()
