@@ -58,16 +58,15 @@ def new(*, model: Path, target: str, trace: bool, output: Path | None, force: bo
 
 @frame.command("check", example="sme2prof config check my_run.json", facts=True)
 @click.argument("path", metavar="CONFIG.json", type=frame.PATH)
-@click.option("--no-files", is_flag=True, help="Do not check that the model and the runners exist.")
-def check(path: Path, no_files: bool, as_json: bool) -> int:
+def check(path: Path, as_json: bool) -> int:
     """List everything that is wrong with a config or a sweep. Exits with 1 if anything is."""
     config, sweep, problems = None, None, tuple[Problem, ...]()
     try:
         raw = read_object(path)
         if is_sweep(raw):
-            sweep = parse_sweep(raw, folder=path.parent, files=not no_files)
+            sweep = parse_sweep(raw, folder=path.parent)
         else:
-            config = parse_config(raw, folder=path.parent, files=not no_files)
+            config = parse_config(raw, folder=path.parent)
     except ConfigError as error:
         problems = error.problems
     warnings = config_warnings(config) if config else ()
@@ -82,7 +81,7 @@ def check(path: Path, no_files: bool, as_json: bool) -> int:
     if problems:
         return 1
     if sweep is not None:
-        frame.say(f"{path} is fine{'' if no_files else _counted(sweep)}")
+        frame.say(f"{path} is fine{_counted(sweep)}")
     if config is not None:
         counts = plural(len(config.experiments), "experiment"), plural(len(pairs(config)), "comparison")
         frame.say(f"{path} is fine: {', '.join(counts)}")
