@@ -422,7 +422,7 @@ def _target_problems(target: TargetChoice) -> Iterator[Problem]:
 
 
 def _file_problems(config: ProfileConfig) -> Iterator[Problem]:
-    """Files that are missing."""
+    """Files that are missing, and a folder for results that cannot be one."""
     runners = [experiment.runner for experiment in config.experiments]
     named = {
         "model": config.model,
@@ -436,6 +436,10 @@ def _file_problems(config: ProfileConfig) -> Iterator[Problem]:
             yield Problem(where, f"{path} is {what}", cure)
         elif path in runners and not os.access(path, os.X_OK):
             yield Problem(where, f"{path} is not executable", f"chmod +x {path}")
+    above = (config.output_root, *config.output_root.parents)
+    start = next((path for path in above if path.exists()), None)
+    if start and not (start.is_dir() and os.access(start, os.W_OK)):
+        yield Problem("output_root", f"{start} is not a folder you may write to", "name another folder")
 
 
 _CURES = {

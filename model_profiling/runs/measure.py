@@ -224,8 +224,9 @@ class Rounds:
             progress.advance(round(spent), round(limit), f"launch {rounds}, {spent:.0f} of {limit:g} s")
         else:
             # A slow model gets as many launches as a verdict needs, whatever its budget.
-            least = self._settings.min_rounds if self._in_turns else self._most
-            progress.advance(rounds, max(rounds, least), "launches" if self._in_turns else "rounds")
+            least = max(rounds, self._settings.min_rounds if self._in_turns else self._most)
+            word = "launch" if self._in_turns else "round"
+            progress.advance(rounds, least, f"{word} {rounds} of {least}, {spent:.0f} s")
 
     def _done(self, number: int) -> bool:
         """Whether every process of a round is measured and, in lockstep, in the same launch. A round cut

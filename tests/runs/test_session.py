@@ -195,7 +195,7 @@ def test_progress_names_the_program_and_says_how_long_emulation_takes(tmp_path: 
     measure_runs(asked, ReplayTarget(SME2), Lines())
     said = capfd.readouterr().err
     says(said, f"gathering evidence: {PROGRAM.stem}\n", f"gathering evidence: {copy.stem}\n")
-    says(said, "measuring xnnpack_fp16 and xnnpack_fp32 in turns\n")
+    says(said, f"measuring {PROGRAM.stem} and {copy.stem} in turns\n")
     assert counted(time.monotonic() - 6, 3, 9, "a step") == "3/9, about 12 s left: a step"
 
 

@@ -160,6 +160,8 @@ BAD: list[tuple[str, Raw, str, str]] = [
     ("model a folder", {"model": "folder.pte"}, "folder.pte folder", "export"),
     ("model number", {"model": 3}, "model 3", "path"),
     ("model blank", {"model": " "}, "model empty", "path"),
+    ("output_root a file", {"output_root": "plain.txt"}, "output_root", "folder"),
+    ("output_root under a file", {"output_root": "plain.txt/runs"}, "output_root", "folder"),
     ("pair unknown experiment", {"analysis.compare_pairs.0.baseline.experiment": "linux_sme2_of"},
      "compare_pairs[0].baseline.experiment", "'linux_sme2_off'"),
     ("pair unknown, nothing near", {"analysis.compare_pairs.0.candidate.experiment": "zzz"},
