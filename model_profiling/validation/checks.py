@@ -18,10 +18,9 @@ from model_profiling.analysis.series import SeriesAnalysis
 from model_profiling.analysis.summary import DumpAnalysis
 from model_profiling.config import names
 from model_profiling.core import files
-from model_profiling.core.checks import Check, Status, check_unless
 from model_profiling.core.errors import FormatError, ProfilingError
 from model_profiling.core.formatting import plural
-from model_profiling.core.records import read_json_object, read_table
+from model_profiling.core.records import Check, Status, check_unless, read_json_object, read_table
 from model_profiling.core.safe_read import is_regular, is_there, read_text
 from model_profiling.program.category import MATRIX
 from model_profiling.report.csv_files import STATS_COLUMNS, csv_paths

@@ -14,6 +14,7 @@ from model_profiling.core.formatting import plural
 from model_profiling.core.hints import sme2prof
 from model_profiling.core.records import Check, CheckList, check_lines
 from model_profiling.core.safe_read import is_there
+from model_profiling.core.stdio import Progress, Silent
 from model_profiling.runs.folders import no_run
 from model_profiling.validation.checks import (
     ABOUT_ANY,
