@@ -77,6 +77,9 @@ def begin(
     clear_work(place)
     files.make_folder(place.path)
     journal = Journal(place.path)
+    begun = journal.rounds_begun(experiment.name for experiment in fitted.experiments)
+    if begun > fitted.schedule.most_rounds:  # a round that was begun is finished
+        fitted = fitted.model_copy(update={"schedule": fitted.schedule.model_copy(update={"rounds": begun})})
     seed = secrets.randbits(32) if fitted.schedule.seed is None else fitted.schedule.seed
     seed = earlier.schedule.seed if earlier else seed
     number = earlier.sessions[-1].number + 1 if earlier and earlier.sessions else 1

@@ -90,7 +90,7 @@ def test_what_does_not_fit_into_memory_at_once_is_measured_in_rounds(exported, t
     outcome = measured(raw)
     assert {entry.launch for entry in timings(outcome.run_dir)} == {None}
     (said,) = (line for line in outcome.warnings if line.kind == "no_lockstep")
-    says(said.text, "one and two: ", "2 programs at once")
+    says(said.text, "one; two: ", "2 programs at once")
     assert said.text in outcome.report.read_text() and "Measured in 2 rounds" in outcome.report.read_text()
     assert outcome.run.metrics is not None
     assert {latency.way for latency in outcome.run.metrics.latencies} == {"rounds"}
