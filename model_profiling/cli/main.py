@@ -50,6 +50,8 @@ GROUPS = {
 """Each command's one-line summary, in README's groups and order: the daily ones first."""
 COMMANDS = [name for group in GROUPS.values() for name in group]
 _FILES = {
+    "analyze": "report",
+    "clean": "checks",
     "doctor": "checks",
     "export": "models",
     "mcp": "assistants",

@@ -22,8 +22,7 @@ from model_profiling.core.number_formats import FORMATS_HELP, NumberFormat, pars
 from model_profiling.core.stdio import Progress, Silent
 from model_profiling.export import tracing
 from model_profiling.export.accuracy import check_outputs, quietly, run_program
-from model_profiling.export.calibration import calibration_batches
-from model_profiling.export.formats import trace_methods
+from model_profiling.export.formats import calibration_batches, trace_methods
 from model_profiling.export.lowering import Lowered, lower
 from model_profiling.export.overflow import Search
 from model_profiling.export.records import BACKENDS, EXAMPLE_INPUTS, Accuracy, ExportedMethod, ExportResult

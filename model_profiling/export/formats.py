@@ -1,10 +1,13 @@
-"""The model in a number format: half precision, integers of 8 bits, or weights of 4 bits."""
+"""The model in a number format: half precision, integers of 8 bits, or weights of 4 bits; and the real inputs
+from which 8-bit integers take their ranges."""
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping, Sequence
+import zipfile
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, cast
 
 from model_profiling.core.errors import ExportError, InputError
 from model_profiling.core.formatting import did_you_mean
@@ -12,6 +15,7 @@ from model_profiling.core.number_formats import GROUP_STEP, NumberFormat
 from model_profiling.export.tracing import (
     Eager,
     Traced,
+    ask,
     cast_to,
     map_tensors,
     module_of,
@@ -19,7 +23,7 @@ from model_profiling.export.tracing import (
     place_named_in,
     to_dtype,
 )
-from model_profiling.models.catalog import load_attribute
+from model_profiling.models.catalog import NamedModel, load_attribute
 from model_profiling.models.options import blaming, loading_fix
 from model_profiling.models.registry import FormatNotForModel
 
@@ -290,3 +294,76 @@ def _calibrate(
         for number, batch in enumerate(calibration):
             with blaming(f"calibration of '{name}' failed at batch {number}", fix):
                 prepared(*batch, **eager.kwargs)
+
+
+_BATCHES = "yield tuples shaped like the example inputs, at least one"
+
+
+def calibration_batches(
+    named: NamedModel, source: str | Iterable[ExampleInputs] | None, example: ExampleInputs
+) -> list[ExampleInputs] | None:
+    """The inputs for ranges and for the comparison with PyTorch; None if there are only example inputs."""
+    batches = (
+        ask(named.name, "get_calibration_inputs", named.model.get_calibration_inputs)
+        if source is None
+        else _batches_of(source, example)
+        if isinstance(source, str)
+        else source
+    )
+    if batches is None:
+        return None
+    found: list[ExampleInputs] = []
+    waiting = iter(batches)
+    while True:
+        with blaming(f"calibration of '{named.name}' failed at batch {len(found)}", _BATCHES):
+            batch = next(waiting, None)
+        if batch is None:
+            break
+        found.append(tuple(batch) if isinstance(batch, (tuple, list)) else (batch,))
+    if not found:
+        raise InputError(f"the calibration of '{named.name}' yields no inputs", _BATCHES)
+    return found
+
+
+def _batches_of(source: str, example: ExampleInputs) -> Iterable[ExampleInputs]:
+    if source.endswith(".npz"):
+        return _batches_in_file(Path(source), example)
+    _, made = load_attribute(source)
+    with blaming(f"{source} failed", loading_fix):
+        batches = cast("Callable[[], object]", made)() if callable(made) else made
+    if not isinstance(batches, Iterable):
+        raise InputError(
+            f"{source} is a {type(batches).__name__}, not an iterator of inputs",
+            "give a function that yields tuples of input tensors",
+        )
+    return cast("Iterable[ExampleInputs]", batches)
+
+
+def _batches_in_file(path: Path, example: ExampleInputs) -> list[ExampleInputs]:
+    """Inputs from an .npz: an array for each input, in their order; the first dimension counts inferences."""
+    import numpy as np
+    import torch
+
+    try:
+        with np.load(path, allow_pickle=False) as held:
+            arrays = [torch.from_numpy(held[name]) for name in held.files]
+    except (OSError, ValueError, TypeError, zipfile.BadZipFile) as problem:
+        raise InputError(
+            f"{path} cannot be read as .npz: {problem}", "write it with numpy.savez"
+        ) from problem
+    wanted = [leaf for leaf in example if isinstance(leaf, torch.Tensor)]
+    fits = [
+        array[0].numel() == leaf.numel() for array, leaf in zip(arrays, wanted, strict=False) if len(array)
+    ]
+    if (
+        len(arrays) != len(example)
+        or len(wanted) != len(example)
+        or len(fits) != len(example)
+        or not all(fits)
+    ):
+        shapes = ", ".join(f"Nx{'x'.join(map(str, leaf.shape))}" for leaf in wanted)
+        raise InputError(f"the arrays in {path} do not fit the model's inputs", f"give arrays of {shapes}")
+    return [
+        tuple(part.reshape(leaf.shape).to(leaf.dtype) for part, leaf in zip(parts, wanted, strict=True))
+        for parts in zip(*arrays, strict=False)
+    ]

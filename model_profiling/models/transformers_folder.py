@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 from model_profiling.core.errors import InputError
 from model_profiling.core.hints import pip_install
 from model_profiling.core.records import read_json_object
-from model_profiling.models.language import EagerLanguageModel
+from model_profiling.models.base import EagerLanguageModel
 from model_profiling.models.options import MARK, Chosen, blaming, chosen_options, language_options
 
 if TYPE_CHECKING:

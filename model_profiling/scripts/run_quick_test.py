@@ -2,8 +2,8 @@
 """Smoke test: export a small model, run it briefly on this machine or a phone, validate the results.
 
 examples:
-  python model_profiling/scripts/run_quick_test.py
-  python model_profiling/scripts/run_quick_test.py --platform android
+  python model_profiling/scripts/run_scripts.py
+  python model_profiling/scripts/run_scripts.py --platform android
 """
 
 import sys
@@ -13,4 +13,4 @@ sys.path[:0] = map(str, [*Path(__file__).resolve().parents][2:3])  # the clone, 
 from model_profiling.compat import start
 
 if __name__ == "__main__":
-    sys.exit(start("quick_test.run_quick_test", __doc__))
+    sys.exit(start("scripts.run_quick_test", __doc__))

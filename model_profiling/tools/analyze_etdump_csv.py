@@ -20,7 +20,7 @@ from model_profiling.compat import start
 
 
 def main(argv: list[str] | None = None) -> int:
-    return start("timelines.analyze_etdump_csv", __doc__, argv)
+    return start("tools.analyze_etdump_csv", __doc__, argv)
 
 
 if __name__ == "__main__":

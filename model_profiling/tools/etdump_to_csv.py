@@ -16,7 +16,7 @@ from model_profiling.compat import start
 
 
 def main(argv: list[str] | None = None) -> int:
-    return start("timelines.etdump_to_csv", __doc__, argv)
+    return start("tools.etdump_to_csv", __doc__, argv)
 
 
 if __name__ == "__main__":

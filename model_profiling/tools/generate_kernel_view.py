@@ -18,7 +18,7 @@ from model_profiling.compat import start
 
 
 def main(argv: list[str] | None = None) -> int:
-    return start("kernels.generate_kernel_view", __doc__, argv)
+    return start("tools.generate_kernel_view", __doc__, argv)
 
 
 if __name__ == "__main__":

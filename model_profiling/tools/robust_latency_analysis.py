@@ -24,7 +24,7 @@ from model_profiling.compat import start
 
 
 def main(argv: list[str] | None = None) -> int:
-    return start("latencies.robust_latency_analysis", __doc__, argv)
+    return start("tools.robust_latency_analysis", __doc__, argv)
 
 
 if __name__ == "__main__":

@@ -18,7 +18,7 @@ from model_profiling.compat import start
 
 
 def main(argv: list[str] | None = None) -> int:
-    return start("kernels.xnntrace_to_kernels", __doc__, argv)
+    return start("tools.xnntrace_to_kernels", __doc__, argv)
 
 
 if __name__ == "__main__":

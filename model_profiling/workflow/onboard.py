@@ -12,7 +12,7 @@ from model_profiling.core import files
 from model_profiling.core.errors import InputError
 from model_profiling.core.hints import sme2prof
 from model_profiling.models import registry
-from model_profiling.models.upstream import upstream_table
+from model_profiling.models.catalog import upstream_table
 
 _TEMPLATES = {
     "__init__.py": '''\

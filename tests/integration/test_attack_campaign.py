@@ -46,7 +46,7 @@ def test_damaged_files_of_every_kind_are_refused_or_read(tmp_path: Path) -> None
 
 OWN = {
     *(
-        "cli/analyze.py",
+        "cli/report.py",
         "compat/source_build.py",
         "core/files.py",
         "mcp_server/jobs.py",

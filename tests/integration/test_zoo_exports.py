@@ -1,5 +1,5 @@
 """Every model of the zoo, made small, in every dtype: exported whole into XNNPACK, checked against PyTorch,
-and run. At full size: `python bench/zoo_campaign.py edgetam_image_encoder squeeze_sam ...`."""
+and run. At full size: `python bench/zoo_campaign.py edgetam_image_encoder ...`."""
 
 from __future__ import annotations
 
@@ -25,7 +25,6 @@ OUTSIDE = {
     f"{MODELS}/decoder_lm.py:step": {"aten.embedding", "aten.add"},
     f"{MODELS}/decoder_lm.py:prompt": {"aten.embedding", "aten.add"},
     f"{MODELS}/unet.py:small": set(),
-    "squeeze_sam@size=256": set(),
 }
 ALL = [(model, dtype) for model in OUTSIDE for dtype in ("fp32", "fp16", "int8")]
 

@@ -9,9 +9,17 @@ import torch
 from torch import Tensor, nn
 
 from model_profiling.models.base import EagerModelBase, settle
-from model_profiling.models.squeeze_sam.model import double_convolution
 
 WIDTHS = (32, 64, 128, 256, 512)
+
+
+def double_convolution(inside: int, out: int) -> nn.Sequential:
+    return nn.Sequential(
+        nn.Conv2d(inside, out, 3, padding=1),
+        nn.ReLU(),
+        nn.Conv2d(out, out, 3, padding=1),
+        nn.ReLU(),
+    )
 
 
 class Up(nn.Module):

@@ -233,7 +233,7 @@ def test_the_wheel_is_imported_beside_a_checkout(tmp_path: Path, as_package: boo
         f"import importlib.util, {order}\n"
         "print(*executorch.__path__, importlib.util.find_spec('executorch.exir').origin, sep='\\n')\n"
         "from model_profiling.doctor import checks\n"
-        "from model_profiling.models.upstream import upstream_table\n"
+        "from model_profiling.models.catalog import upstream_table\n"
         "print(checks.sdk().status, 'mobilebert' in upstream_table())"
     )
     path = os.pathsep.join((str(tmp_path), str(ROOT)))

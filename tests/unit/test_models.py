@@ -87,7 +87,6 @@ def test_the_list_shows_how_options_are_written(cli: Callable[..., process.Compl
         ("EdgeTAM@size=512", "edgetam_image_encoder"),
         ("MobileNet-V3", "mobilenet_v3_small"),
         ("ToyCNN", "toy_cnn"),
-        ("SAM", "squeeze_sam"),
         ("tinyllma", "tiny_llama"),
     ],
 )
@@ -176,7 +175,7 @@ def test_executorchs_own_scripts_see_our_models() -> None:
     from executorch.examples.models import MODEL_NAME_TO_MODEL
     from executorch.examples.models.model_factory import EagerModelFactory
 
-    from model_profiling.models.upstream import add_to_executorch
+    from model_profiling.models.catalog import add_to_executorch
 
     assert "toy_cnn" in add_to_executorch()
     module, inputs, _, _ = EagerModelFactory.create_model(*MODEL_NAME_TO_MODEL["toy_cnn"])

@@ -195,7 +195,7 @@ def test_only_a_finished_emulated_run_of_the_same_program_proves_anything(tmp_pa
 
 
 def test_analysing_loads_nothing_heavy() -> None:
-    code = "import sys, model_profiling.cli.analyze; print(*{name.split('.')[0] for name in sys.modules})"
+    code = "import sys, model_profiling.cli.report; print(*{name.split('.')[0] for name in sys.modules})"
     done = process.run([sys.executable, "-c", code], timeout=60, cwd=ROOT)
     assert done.ok, done.stderr
     assert not {"pydantic", "pandas", "scipy", "torch", "rich"} & set(done.stdout.split())

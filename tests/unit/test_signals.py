@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from said import says
 
-from model_profiling.compat import quick_test, source_build, validate_setup
+from model_profiling.compat import scripts, source_build, validate_setup
 from model_profiling.compat.scripts import run_tool
 from model_profiling.core import process
 from model_profiling.core.errors import SetupError
@@ -37,7 +37,7 @@ def test_the_end_is_that_of_ctrl_c(number, monkeypatch, capsys, tmp_path):
         return 0
 
     monkeypatch.setattr(build_ahead, "build_runner", work)
-    monkeypatch.setattr(quick_test, "find_or_export", work)
+    monkeypatch.setattr("model_profiling.workflow.profile.find_or_export", work)
     monkeypatch.setattr(validate_setup, "examine", work)
     monkeypatch.setattr(source_build, "choose_presets", work)
     build = ["--from-source", str(tmp_path / "executorch")]
@@ -45,7 +45,7 @@ def test_the_end_is_that_of_ctrl_c(number, monkeypatch, capsys, tmp_path):
         "tools": lambda: run_tool(work, argparse.Namespace()),
         "runner": build_ahead.main,
         "source builds": lambda: source_build.main(build),
-        "quick test": lambda: quick_test.run_quick_test(""),
+        "quick test": lambda: scripts.run_quick_test(""),
         "validate_setup": lambda: validate_setup.validate_setup(""),
     }
     monkeypatch.setattr("sys.argv", ["x"])

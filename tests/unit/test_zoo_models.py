@@ -10,14 +10,12 @@ from said import refused
 
 from model_profiling.core.errors import InputError
 from model_profiling.models import load_model
-from model_profiling.models.edgetam_image_encoder.checkpoint import fused
-from model_profiling.models.edgetam_image_encoder.model import ImageEncoder, Trunk
+from model_profiling.models.edgetam_image_encoder.model import ImageEncoder, Trunk, fused
 from model_profiling.models.registry import discover
 
 # Name, weights in millions, and the shapes that come out at the published (or default) size.
 ANSWERS = {
     "edgetam_image_encoder": (4.867, [(1, 256, 256, 256), (1, 256, 128, 128), (1, 256, 64, 64)]),
-    "squeeze_sam": (None, [(1, 3, 256, 256), (1, 3)]),
 }
 
 
@@ -29,10 +27,7 @@ def test_sizes_as_declared(name: str) -> None:
         network = model.get_eager_model().eval()
         made = network(*model.get_example_inputs())
     assert [tuple(each.shape) for each in (made if isinstance(made, tuple) else (made,))] == shapes
-    if millions is not None:
-        assert sum(weight.numel() for weight in network.parameters()) / 1e6 == pytest.approx(
-            millions, abs=1e-3
-        )
+    assert sum(weight.numel() for weight in network.parameters()) / 1e6 == pytest.approx(millions, abs=1e-3)
 
 
 def test_the_trunk_answers_what_timms_repvit_m1_does_under_the_same_training_weights() -> None:
@@ -115,29 +110,32 @@ def test_a_checkpoint_that_does_not_fit_is_named(damage: str, tmp_path: Path) ->
 
 
 def test_options_are_in_the_name_and_reach_the_model() -> None:
-    named = load_model("squeeze_sam@size=256")
-    assert (named.name, named.source) == ("squeeze_sam_size256", "kit:squeeze_sam@size=256")
+    named = load_model("edgetam_image_encoder@size=256")
+    assert (named.name, named.source) == (
+        "edgetam_image_encoder_size256",
+        "kit:edgetam_image_encoder@size=256",
+    )
     assert named.model.get_example_inputs()[0].shape == (1, 3, 256, 256)
-    usual = load_model("squeeze_sam@size=512")
-    assert (usual.name, usual.source) == ("squeeze_sam", "kit")
+    usual = load_model("edgetam_image_encoder@size=1024")
+    assert (usual.name, usual.source) == ("edgetam_image_encoder", "kit")
     assert load_model("tiny_llama@context=96,prompt=32").name == "tiny_llama_prompt32_context96"
-    assert [option.shown for option in discover()["squeeze_sam"].options] == ["size=512"]
+    shown = [option.shown for option in discover()["edgetam_image_encoder"].options]
+    assert shown == ["size=1024", "checkpoint=FILE"]
 
 
 @pytest.mark.parametrize(
     ("spec", "facts"),
     [
-        ("squeeze_sam@sizes=64", "sizes 'size'"),
-        ("squeeze_sam@64", "squeeze_sam@size=512"),
-        ("squeeze_sam@size=0", "size 0 whole number"),
-        ("squeeze_sam@size=512,size=256", "size twice"),
-        ("squeeze_sam@size=300", "squeeze_sam 300x300 multiple 256"),
+        ("edgetam_image_encoder@sizes=64", "sizes 'size'"),
+        ("edgetam_image_encoder@64", "edgetam_image_encoder@size=1024"),
+        ("edgetam_image_encoder@size=0", "size 0 whole number"),
+        ("edgetam_image_encoder@size=512,size=256", "size twice"),
         ("edgetam_image_encoder@size=1000", "edgetam_image_encoder 1000x1000 multiple 32"),
         ("edgetam_image_encoder@checkpoint=nowhere.pt", "nowhere.pt"),
         ("tiny_llama@prompt=256", "256 cache 128"),
         ("toy_cnn@size=64", "only toy_cnn"),
         ("linear@size=64", "only linear"),
-        ("squeeze_sm@size=64", "'squeeze_sm'"),
+        ("edgetam@size=64", "'edgetam'"),
     ],
 )
 def test_an_option_that_cannot_be_is_one_line(spec: str, facts: str) -> None:

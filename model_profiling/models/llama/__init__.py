@@ -3,7 +3,6 @@
 from model_profiling.models.options import ModelOption, language_options
 from model_profiling.models.registry import register_model
 
-_CHECKPOINT = ModelOption("checkpoint", None, "weights as export_llm takes them; random without")
 _CUSTOM = ModelOption("custom_ops", 0, "1 for attention by ExecuTorch's custom operators, 0 for plain ones")
 _INPUTS = ["1x32 int64", "1 int64"]
 
@@ -25,6 +24,6 @@ for _name, _cls, _layers, _size in (
         _name,
         f"{__name__}.model:{_cls}",
         inputs=_INPUTS,
-        description=f"{_size}; weights seeded at random, or from a checkpoint",
-        options=[*language_options(_layers), _CUSTOM, _CHECKPOINT],
+        description=f"{_size}; weights seeded at random",
+        options=[*language_options(_layers), _CUSTOM],
     )

@@ -6,16 +6,14 @@ Attention is of plain operators, unless `custom_ops=1` asks for ExecuTorch's own
 
 from __future__ import annotations
 
-import pickle
 from collections.abc import Mapping
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
 
 import torch
 from torch import Tensor, nn
 
 from model_profiling.core.errors import InputError
-from model_profiling.models.language import EagerLanguageModel
+from model_profiling.models.base import EagerLanguageModel
 
 if TYPE_CHECKING:
     from model_profiling.models.base import Constants
@@ -56,13 +54,12 @@ class Llama(EagerLanguageModel):
         context: int = 2048,
         methods: int = 2,
         custom_ops: int = 0,
-        checkpoint: Path | None = None,
     ) -> None:
         super().__init__(prompt=prompt, context=context, methods=methods)
         if custom_ops not in (0, 1):
             raise InputError(f"custom_ops is {custom_ops}", "give 1 for custom operators, 0 for plain ones")
         self.layers = layers or int(self.sizes["n_layers"])
-        self.custom_ops, self.checkpoint = bool(custom_ops), checkpoint
+        self.custom_ops = bool(custom_ops)
 
     @property
     def facts(self) -> Constants:
@@ -98,22 +95,7 @@ class Llama(EagerLanguageModel):
         for part in model.modules():
             if isinstance(getattr(part, "mask", None), Tensor):
                 part.register_buffer("mask", mask, persistent=False)
-        if self.checkpoint is not None:
-            _load(model, self.checkpoint)
         return CalledWithPosition(model)
-
-
-def _load(model: nn.Module, checkpoint: Path) -> None:
-    fix = "give a checkpoint that ExecuTorch's export_llm takes; its convert_weights makes one"
-    try:
-        weights = torch.load(checkpoint, map_location="cpu", mmap=True, weights_only=True)
-        missing, _ = model.load_state_dict(weights.get("model", weights), strict=False)
-    except (RuntimeError, OSError, AttributeError, pickle.UnpicklingError) as problem:
-        reason = " ".join(str(problem).strip().splitlines()[:1])
-        raise InputError(f"{checkpoint} cannot be loaded: {reason}", fix) from problem
-    lacking = [name for name in missing if name.endswith((".weight", ".bias"))]
-    if lacking:
-        raise InputError(f"{checkpoint} has no {lacking[0]} ({len(lacking)} tensors are missing)", fix)
 
 
 class TinyLlama(Llama):

@@ -1,0 +1,380 @@
+"""The earlier kit's tools for single files: dumps as CSV, what takes time in them, statistics of latencies,
+and which kernels ran."""
+
+from __future__ import annotations
+
+import argparse
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from model_profiling.analysis.input_files import (
+    Latencies,
+    analyse_timeline,
+    check_latencies,
+    model_id_of,
+    read_latencies,
+    why_not_compared,
+)
+from model_profiling.analysis.kernels import (
+    KernelUse,
+    kernel_uses,
+    kernels_csv,
+    read_kernels_csv,
+    read_xnntrace,
+    unknown_kernels,
+)
+from model_profiling.analysis.pairing import pair_series
+from model_profiling.analysis.series import SeriesAnalysis, series_of
+from model_profiling.cli.frame import say, say_wrote, warn
+from model_profiling.compat.scripts import output_file, output_folder, run_tool, tool_parser
+from model_profiling.config import names
+from model_profiling.config.series import Series
+from model_profiling.core import files
+from model_profiling.core.errors import InputError, ProfilingError
+from model_profiling.core.formatting import speedup
+from model_profiling.core.records import read_table
+from model_profiling.core.stdio import checked_output
+from model_profiling.program.etrecord import read_etrecord
+from model_profiling.report.breakdown import pair_table
+from model_profiling.report.csv_files import TEXT_COLUMNS, csv_paths, write_stats, write_timeline
+from model_profiling.report.document import make_table
+from model_profiling.report.operator_sections import changes_table
+from model_profiling.report.text import render_markdown, render_terminal
+from model_profiling.report.tool_files import (
+    KernelSection,
+    evidence_of_file,
+    kernel_document,
+    series_blocks,
+    write_bottlenecks,
+    write_comparison,
+)
+from model_profiling.runs import Run, Times
+from model_profiling.runs.comparability import Timed, compare_timed, timed_as_kept
+from model_profiling.statistics.latency import LatencySummary, latency_warnings, summarize
+from model_profiling.statistics.speedup import Speedup
+from model_profiling.workflow.analyse import analyse, kernel_sections
+
+
+@checked_output
+def etdump_to_csv(description: str | None, argv: Sequence[str] | None = None) -> int:
+    parser = tool_parser(description)
+    parser.add_argument("--etdump", type=Path, required=True, help="the dump to read")
+    parser.add_argument("--out-dir", type=output_folder, required=True, help="folder to write to")
+    parser.add_argument("--model", type=Path, help="the .pte that was run, for categories by graph")
+    parser.add_argument("--etrecord", type=Path, help="its record, for places in the model")
+    parser.add_argument("--strict-etrecord", action="store_true", help="fail if the record cannot be read")
+    parser.add_argument("--run-index", type=int, default=0, help="the run of the timeline (default 0)")
+    parser.add_argument("--all-runs", action="store_true", help="a timeline of all runs, and one of run 0")
+    parser.add_argument("--model-id", help="text for the column model_id (default: the dump's name)")
+    parser.add_argument("--json", action="store_true", help="also write each file as JSON")
+    return run_tool(_convert, parser.parse_args(argv))
+
+
+def _convert(options: argparse.Namespace) -> None:
+    if options.etrecord is not None:
+        try:
+            read_etrecord(options.etrecord)
+        except ProfilingError as problem:
+            if options.strict_etrecord:
+                raise
+            warn(f"{problem.problem}; continuing without it")
+            options.etrecord = None
+    series = analyse(options.etdump, model=options.model, etrecord=options.etrecord).series[0]
+    for path in _write_tables(options, series):
+        say_wrote(path)
+    if not series.times.are_latencies:
+        warn(f"the times are from {series.times.origin}, so they are not latencies")
+
+
+def _write_tables(options: argparse.Namespace, series: SeriesAnalysis) -> list[Path]:
+    dump = series.first
+    if not options.all_runs and not 0 <= options.run_index < dump.runs:
+        raise InputError(
+            f"there is no run {options.run_index} in {options.etdump}", f"choose from 0 to {dump.runs - 1}"
+        )
+    paths = csv_paths(options.out_dir, dump.stem)
+    name = options.model_id or dump.stem
+    number = 0 if options.all_runs else options.run_index
+    single = paths.run0_timeline.with_name(paths.run0_timeline.name.replace("_run0_", f"_run{number}_"))
+    written = [single, paths.stats]
+    write_timeline(single, dump, name, run=number)
+    write_stats(paths.stats, series, name)
+    if options.all_runs:
+        write_timeline(paths.timeline, dump, name)
+        written.insert(0, paths.timeline)
+    return written + ([_as_json(path) for path in written] if options.json else [])
+
+
+def _as_json(path: Path) -> Path:
+    """Write the rows as a plain JSON list, as readers of such tables expect; hence no schema_version."""
+    _, table = read_table(path.read_bytes().decode(), path, "write it again")
+    rows = [{name: _value(name, text) for name, text in row.items()} for row in table]
+    beside = path.with_suffix(".json")
+    files.write_text(beside, json.dumps(rows, indent=1) + "\n")
+    return beside
+
+
+def _value(column: str, text: str) -> str | int | float | None:
+    """Convert by column, not by look: a model may be called 7."""
+    if column in TEXT_COLUMNS:
+        return text
+    return (float(text) if "." in text or "e" in text else int(text)) if text else None
+
+
+@checked_output
+def analyze_etdump_csv(description: str | None, argv: Sequence[str] | None = None) -> int:
+    parser = tool_parser(description)
+    parser.add_argument("--timeline-csv", type=Path, nargs="+", required=True, help="a timeline CSV file")
+    parser.add_argument("--compare", type=Path, nargs="+", help="a second one to compare it with")
+    parser.add_argument("--name1", default="first", help="name of the first")
+    parser.add_argument("--name2", default="second", help="name of the second")
+    parser.add_argument("--output-dir", type=output_folder, help="folder for the summaries as CSV")
+    parser.add_argument("--model-name", help="prefix of the names of written files")
+    parser.add_argument("-v", "--verbose", action="store_true", help="also list the longest operators")
+    return run_tool(_find_bottlenecks, parser.parse_args(argv))
+
+
+def _find_bottlenecks(options: argparse.Namespace) -> None:
+    sides = [(_one("--timeline-csv", options.timeline_csv), options.name1 if options.compare else "")]
+    if options.compare:
+        sides.append((_one("--compare", options.compare), options.name2))
+    for path, _ in sides:
+        check_latencies(path)
+    every = [series_of([analyse_timeline(path, name)]) for path, name in sides]
+    models = [(options.model_name or model_id_of(path)).replace("/", "-") for path, _ in sides]
+    stems = models if len(set(models)) == len(models) else [f"{models[0]}_{name}" for _, name in sides]
+    written: list[Path] = []
+    for series, stem in zip(every, stems, strict=True):
+        if not series.times.are_latencies:
+            say(f"{series.name}: the machine is not recorded; times are shown as recorded")
+        say(render_terminal(series_blocks(series, most=10 if options.verbose else 3)))
+        if options.output_dir:
+            written += write_bottlenecks(series, options.output_dir, stem.replace("/", "-"))
+    if options.compare:
+        names = (options.name1, options.name2)
+        label, why_not = f"{options.name2} vs {options.name1}", why_not_compared(sides[0][0], sides[1][0])
+        pairing = pair_series(*every, label=label, not_comparable=why_not)
+        ratio = f"{speedup(pairing.traced_ratio)} (one process each: no confidence interval)"
+        say(f"\n{label}: {f'not comparable, {why_not}' if why_not else ratio}")
+        say(render_terminal([pair_table(pairing, names)]))
+        if options.verbose:
+            changed = sorted(pairing.operators, key=lambda pair: -abs(pair.delta_ms))[:10]
+            say(render_terminal([changes_table(pairing, changed, names)]))
+        if options.output_dir:
+            written += write_comparison(pairing, options.output_dir, models[0], names)
+    for path in written:
+        say_wrote(path)
+
+
+def _one(option: str, paths: list[Path]) -> Path:
+    """A shell pattern may match several files, one per thread count."""
+    if len(paths) > 1:
+        raise InputError(f"{option} was given {len(paths)} files", f"give one of them: {paths[0]}")
+    return paths[0]
+
+
+@checked_output
+def xnntrace_to_kernels(description: str | None, argv: Sequence[str] | None = None) -> int:
+    parser = tool_parser(description)
+    parser.add_argument("--xnntrace", type=Path, required=True, help="the runner's log, or an Android logcat")
+    parser.add_argument("--out", type=output_file, required=True, help="the kernels.csv to write")
+    parser.add_argument("--model-id", help="first column of every row (default: the log's name)")
+    parser.add_argument("--pid", type=int, help="process to take from a logcat with several")
+    return run_tool(_list_kernels, parser.parse_args(argv))
+
+
+def _list_kernels(options: argparse.Namespace) -> None:
+    uses = kernel_uses(read_xnntrace(options.xnntrace, pid=options.pid, follow=True))
+    files.write_out(options.out, kernels_csv(options.model_id or options.xnntrace.stem, uses))
+    say(f"wrote {len(uses)} rows to {files.display_name(options.out)}")
+    for name in unknown_kernels(uses):
+        warn(f"the kit cannot read the kernel name {name}")
+
+
+@checked_output
+def generate_kernel_view(description: str | None, argv: Sequence[str] | None = None) -> int:
+    parser = tool_parser(description)
+    parser.add_argument("--run-dir", type=Path, help="a run directory, for every pair it compares")
+    parser.add_argument("--sme2-on", type=Path, help="kernels.csv or log of the run with SME2 on")
+    parser.add_argument("--sme2-off", type=Path, help="kernels.csv or log of the run with SME2 off")
+    parser.add_argument(
+        "--out", type=output_file, help="file to write (default: kernel_view.md in --run-dir, or stdout)"
+    )
+    parser.add_argument(
+        "--filter-op", default="", help="only kernels with this in their name or role, e.g. gemm"
+    )
+    parser.add_argument("--title", default="Kernel view", help="the first heading")
+    options = parser.parse_args(argv)
+    lists = [options.sme2_on, options.sme2_off]
+    if any(lists) if options.run_dir else not all(lists):
+        parser.error("give --run-dir, or --sme2-on and --sme2-off")
+    return run_tool(_write_view, options)
+
+
+def _write_view(options: argparse.Namespace) -> None:
+    out = options.out
+    if options.run_dir:
+        sections = kernel_sections(options.run_dir)
+        out = out or options.run_dir / names.KERNEL_VIEW
+    else:
+        on = evidence_of_file(Series("SME2 on"), _uses_in(options.sme2_on))
+        off = evidence_of_file(Series("SME2 off"), _uses_in(options.sme2_off))
+        sections = (KernelSection("", on, off),)
+    text = render_markdown(kernel_document(sections, title=options.title, filter_op=options.filter_op))
+    if out is None:
+        say(text.rstrip("\n"))
+    else:
+        files.write_out(out, text)
+        say_wrote(out)
+
+
+def _uses_in(path: Path) -> tuple[KernelUse, ...]:
+    if path.suffix == ".csv":
+        return read_kernels_csv(path, follow=True)
+    return kernel_uses(read_xnntrace(path, follow=True))
+
+
+@checked_output
+def robust_latency_analysis(description: str | None, argv: Sequence[str] | None = None) -> int:
+    parser = tool_parser(description)
+    parser.add_argument("file", type=Path, nargs="?", help="file with the latencies")
+    parser.add_argument("--timeline-csv", type=Path, metavar="FILE", help="the same")
+    parser.add_argument("--compare", type=Path, metavar="FILE", help="a second file, the candidate")
+    parser.add_argument("--name1", "--name", help="name of the first file")
+    parser.add_argument("--name2", help="name of the second file")
+    parser.add_argument("--output", type=output_file, help="the JSON file to write")
+    parser.add_argument("--output-dir", type=output_folder, help="folder for <name>_robust_stats.json")
+    parser.add_argument("--verbose", action="store_true", help="also print every latency")
+    options = parser.parse_args(argv)
+    if (options.file is None) == (options.timeline_csv is None):
+        parser.error("give one file, as FILE or with --timeline-csv")
+    if options.output and options.output_dir:
+        parser.error("give --output or --output-dir")
+    return run_tool(_analyse, options)
+
+
+@dataclass(frozen=True, slots=True)
+class _NamedFile:
+    name: str
+    latencies: Latencies
+    summary: LatencySummary
+
+    @classmethod
+    def read(cls, path: Path, name: str | None) -> _NamedFile:
+        times, warmup_runs, turn_length = check_latencies(path)
+        if times is Times.UNKNOWN:
+            say(f"{path.name}: the machine is not recorded")
+        latencies = read_latencies(path, warmup_runs=warmup_runs, turn_length=turn_length)
+        return cls(name or path.stem, latencies, summarize(latencies.flat))
+
+    @property
+    def timed(self) -> Timed:
+        """The latencies with their turns, if the file holds statistics of a run that keeps them."""
+        path, rounds = self.latencies.path, self.latencies.rounds
+        run = Run.around(path)
+        result = run.manifest.result_of(path, run.path) if run and run.manifest else None
+        if run is None or result is None or self.latencies.kind != "statistics":
+            return Timed(rounds)
+        return timed_as_kept(rounds, run.journal, result.series)
+
+
+def _analyse(options: argparse.Namespace) -> None:
+    path: Path = options.file or options.timeline_csv
+    sides = [_NamedFile.read(path, options.name1)]
+    if options.compare:
+        sides.append(_NamedFile.read(options.compare, options.name2))
+    for side in sides:
+        if side.latencies.tracer_on:
+            say(f"{side.name}: measured with the tracer on, which costs time")
+        if options.verbose:
+            say(f"{side.name}: {', '.join(f'{value:.4f}' for value in side.latencies.flat)} ms")
+    say(_table(sides))
+    for side in sides:
+        for warning in latency_warnings(side.latencies.rounds):
+            say(f"warning: {side.name}: {warning}")
+    speedup = _speedup(*sides) if options.compare else None
+    if speedup:
+        say(f"{sides[1].name} compared with {sides[0].name}: {speedup.verdict.value} ({speedup.reason})")
+    stem = path.stem.removesuffix("_robust_stats")
+    if options.output or options.output_dir:
+        statistics = _statistics(sides[0])
+        if speedup:
+            statistics["comparison"] = {"candidate": str(options.compare), **speedup.as_dict()}
+        _write_json(options.output or options.output_dir / f"{stem}_robust_stats.json", statistics)
+    if speedup and options.output_dir:
+        name = f"{path.stem}_vs_{options.compare.stem}_robust_comparison.json"
+        _write_json(options.output_dir / name, _comparison(sides[0], sides[1], speedup))
+
+
+def _write_json(path: Path, content: dict[str, object]) -> None:
+    files.write_out(path, files.json_text(content))
+    say_wrote(path)
+
+
+def _speedup(baseline: _NamedFile, candidate: _NamedFile) -> Speedup:
+    """Pair rounds only if both files were measured in the same run."""
+    before, after = baseline.latencies, candidate.latencies
+    why_not = why_not_compared(before.path, after.path)
+    if before.tracer_on != after.tracer_on:
+        why_not = "one was measured with the tracer on, the other without"
+    runs = [run.path if run else None for run in map(Run.around, (before.path, after.path))]
+    same_run = runs[0] is not None and runs[0] == runs[1] and len(before.rounds) > 1
+    return compare_timed(baseline.timed, candidate.timed, same_run=same_run, not_comparable=why_not)
+
+
+_FIELDS = ("median", "mean", "trimmed_mean", "minimum", "p5", "p95", "p99", "maximum", "mad")
+
+
+def _table(sides: Sequence[_NamedFile]) -> str:
+    summaries = [side.summary for side in sides]
+    rows = [("runs", *(str(summary.count) for summary in summaries))]
+    rows += [(f"{name} ms", *(f"{getattr(summary, name):.4f}" for summary in summaries)) for name in _FIELDS]
+    rows += [
+        (name, *(f"{getattr(summary, name):.2%}" for summary in summaries)) for name in ("cv", "robust_cv")
+    ]
+    table = make_table(("", *(side.name for side in sides)), rows, numbers=range(1, len(sides) + 1))
+    return render_terminal([table])
+
+
+def _statistics(side: _NamedFile) -> dict[str, object]:
+    latencies, summary = side.latencies, side.summary
+    return {
+        "schema_version": 1,
+        "name": side.name,
+        "source": str(latencies.path),
+        "source_kind": latencies.kind,
+        "tracer_on": latencies.tracer_on,
+        "unit": "ms",
+        "count": summary.count,
+        "mean_ms": summary.mean,
+        "std_dev_ms": summary.std,
+        "cv_percent": 100 * summary.cv,
+        "median_ms": summary.median,
+        "min_ms": summary.minimum,
+        "max_ms": summary.maximum,
+        "end_to_end_ms": summary.as_dict(),
+        "end_to_end_rounds_ms": latencies.rounds,
+        "latencies_ms": latencies.flat,
+        "warnings": [warning.as_dict() for warning in latency_warnings(latencies.rounds)],
+    }
+
+
+def _comparison(first: _NamedFile, second: _NamedFile, speedup: Speedup) -> dict[str, object]:
+    """Both sides and the speedup of the second; the verdict says whether it is more than noise."""
+    sides = {
+        f"config{number}": {
+            "name": side.name,
+            "median_ms": side.summary.median,
+            "trimmed_mean_ms": side.summary.trimmed_mean,
+            "cv_percent": 100 * side.summary.cv,
+            "count": side.summary.count,
+        }
+        for number, side in enumerate((first, second), 1)
+    }
+    ratios = {
+        "median_based": first.summary.median / second.summary.median,
+        "trimmed_mean_based": first.summary.trimmed_mean / second.summary.trimmed_mean,
+    }
+    return {"schema_version": 1, **sides, "speedup": {**ratios, **speedup.as_dict()}}
