@@ -15,9 +15,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from model_profiling.core.errors import ExportError, InputError
-from model_profiling.export.overflow import DoesNotRun, Search, count_not_finite, first_not_finite
+from model_profiling.export.overflow import Search, count_not_finite, first_not_finite
 from model_profiling.export.records import Accuracy, Deviation
 from model_profiling.export.tracing import (
+    CONVOLUTIONS_IN_FP32,
     STATIC_CACHE,
     Eager,
     Traced,
@@ -156,10 +157,6 @@ def check_outputs(
                 ),
                 real_inputs=len(some),
             )
-    except DoesNotRun as found:
-        origin = next(filter(None, map(search.first_that_stops, traced.values())), None)
-        where, fix = search.cure(origin, agrees, "export fp16" if search.wanted.quantized else found.fix)
-        return Accuracy(problem=f"{found.problem}{where}", fix=fix)
     except (ExportError, InputError) as found:
         return Accuracy(problem=found.problem, fix=found.fix)
 
@@ -221,9 +218,9 @@ def run_program(name: str, pte: Path, calls: Mapping[str, Eager]) -> dict[str, T
                 "replace that operator in the model, or register a kernel for it",
             ) from failure
         last = [line for line in said.text.splitlines() if line.strip()][-1:]
-        raise DoesNotRun(
+        raise ExportError(
             f"the exported program of '{name}' does not run: {failure} {' '.join(last)}".strip(),
-            "--backend portable may still work; --debug shows where it stopped",
+            f"--dtype fp16 or --backend portable may still work; {CONVOLUTIONS_IN_FP32}",
         ) from failure
     return outputs
 

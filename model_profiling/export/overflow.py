@@ -1,5 +1,5 @@
-"""Where the NaN, infinities or wrong values of a program begin, or where it stops, and which layers to keep
-in float32 against that. It runs only after outputs were wrong or missing."""
+"""Where the NaN, infinities or wrong values of a program begin, and which layers to keep in float32 against
+that. It runs only after outputs were wrong."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
-from model_profiling.core.errors import ExportError, ProfilingError
+from model_profiling.core.errors import ProfilingError
 from model_profiling.core.number_formats import NumberFormat
 from model_profiling.export.formats import trace
 from model_profiling.export.tracing import (
@@ -35,16 +35,12 @@ _TRY_FOR_S = 180.0
 
 @dataclass(frozen=True, slots=True)
 class Origin:
-    """Where values that are not finite, or wrong, begin, or where a program stops."""
+    """Where values that are not finite, or wrong, begin."""
 
     text: str
     """`, first in aten.mul.Tensor in layers.0 at model.py:12 in forward: the line`."""
     module: str
     """The module's path; empty for the model itself."""
-
-
-class DoesNotRun(ExportError):
-    """A program that was lowered, but stops while it is loaded or runs."""
 
 
 def count_not_finite(tensors: Tensors) -> int:
@@ -110,35 +106,6 @@ class Search:
                 return _origin(inside[-1]) if inside else Origin(f", first in {path}", path)
         return None
 
-    def first_that_stops(self, traced: Traced) -> Origin | None:
-        """The first operator that a program up to it does not run, found by halving; None if it takes long or
-        the failure does not come back."""
-        graph = traced.program.module()
-        calls = [node for node in graph.graph.nodes if _computes(node)]
-        began, low, high = time.monotonic(), 0, len(calls)
-        place = high - 1  # the whole program first
-        while low < high:
-            if time.monotonic() - began > _TRY_FOR_S:
-                return None
-            if self._stops(graph, _quantized_again(calls[place]), traced.eager):
-                high = place
-            else:
-                low = place + 1
-            place = (low + high) // 2
-        return _origin(calls[high]) if high < len(calls) else None
-
-    def _stops(self, graph: torch.fx.GraphModule, last: Node, eager: Eager) -> bool:
-        until = replace(
-            eager, module=_until(graph, last), args=tuple(eager.inputs()), kwargs={}, dynamic_shapes=None
-        )
-        try:
-            self.run(Traced(export_graph(self.name, until), until))
-        except DoesNotRun:
-            return True
-        except ProfilingError:  # a part that cannot be lowered says nothing
-            return False
-        return False
-
     def cure(self, origin: Origin | None, agrees: Callable[[Tensors], bool], other: str) -> tuple[str, str]:
         """Where it begins, and what to do: layers to keep in float32 are named only if that was tried and its
         outputs are as they should be; else `other`."""
@@ -156,36 +123,6 @@ class Search:
             tried.append(flags)
         failed = " and ".join(tried)
         return origin.text, f"{other}; tried without success: {failed}" if tried else other
-
-
-def _computes(node: Node) -> bool:
-    name = operator_name(node)
-    return node.op == "call_function" and not name.startswith("quantized_decomposed.") and name != "getitem"
-
-
-def _quantized_again(node: Node) -> Node:
-    """The node that gives the result of `node` in the form in which others read it: XNNPACK computes in
-    integers only between steps that quantize."""
-    steps = [f"quantized_decomposed.{way}_per_tensor.default" for way in ("quantize", "dequantize")]
-    for step in steps:
-        node = next((user for user in node.users if operator_name(user) == step), node)
-    return node
-
-
-def _until(module: torch.fx.GraphModule, last: Node) -> torch.fx.GraphModule:
-    """The part of a traced model that `last` needs; it takes the same inputs."""
-    import torch
-
-    graph = torch.fx.Graph()
-    copied: dict[Node, Node] = {}
-    for node in module.graph.nodes:
-        if node.op != "call_module":  # a check of the inputs
-            copied[node] = graph.node_copy(node, copied.__getitem__)
-        if node is last:
-            break
-    graph.output((copied[last],))
-    graph.eliminate_dead_code()
-    return torch.fx.GraphModule(module, graph)
 
 
 _SAMPLE = 256
