@@ -75,7 +75,7 @@ from model_profiling.workflow.report import write_page
 @click.option("--quiet", is_flag=True, help="Print only the verdict.")
 @frame.times_option
 @click.option("--target", show_default="auto", help=f"Programs: where: {', '.join(target_kinds())}.")
-@frame.case_options(about="Programs: ")
+@frame.case_options("Programs: ")
 @click.option("--threads", type=frame.Counts(), show_default="1", help="Programs: counts, such as 1,2,4.")
 @frame.budget_option
 @click.option(

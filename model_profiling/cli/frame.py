@@ -220,15 +220,12 @@ store_option = click.option(
 KEPT = "everything measured so far is kept; the same command continues"
 
 
-def _by_input(read: Callable[[str], T]) -> Callable[..., dict[str, tuple[T, ...]]]:
-    """Read `tokens=32,128` as the input's name and what it is given."""
+def _by_input(read: Callable[[str], T]) -> Callable[..., dict[str, T]]:
+    """Read `tokens=32` as the input's name and what it is given."""
 
-    def convert(
-        _context: click.Context, option: click.Parameter, words: Sequence[str]
-    ) -> dict[str, tuple[T, ...]]:
-        pairs = [word.partition("=")[::2] for word in words]
+    def convert(_context: click.Context, option: click.Parameter, words: Sequence[str]) -> dict[str, T]:
         try:
-            return {name: tuple(map(read, given.split(","))) for name, given in pairs}
+            return {name: read(given) for name, given in (word.split("=", 1) for word in words)}
         except ValueError as problem:
             raise click.BadParameter(f"{problem}; write {option.metavar}") from problem
 
@@ -242,29 +239,24 @@ def _sizes(text: str) -> tuple[int, ...]:
     return sizes
 
 
-def _finite(text: str) -> float:
-    if not math.isfinite(number := float(text)):
+def _finite(text: str) -> tuple[float, ...]:
+    numbers = tuple(map(float, text.split(",")))
+    if not all(map(math.isfinite, numbers)):
         raise ValueError("values must be finite numbers")
-    return number
+    return numbers
 
 
-def case_options(*, several: bool = False, about: str = "") -> Decorator:
-    """Add `--method`, `--length` and `--input`, which choose what of a program runs: `several` methods and
-    lengths, or one. Their help begins with `about`."""
-    method = click.option(
-        "--method",
-        metavar="NAME",
-        show_default="all" if several else None,
-        help=f"{about}Method of a .pte file that has several.",
-    )
+def case_options(about: str = "") -> Decorator:
+    """Add `--method`, `--length` and `--input`, which choose what of a program runs. Their help begins with
+    `about`."""
+    method = click.option("--method", metavar="NAME", help=f"{about}Method of a .pte file that has several.")
     lengths = click.option(
         "--length",
         "lengths",
         multiple=True,
         callback=_by_input(_sizes),
-        metavar="INPUT=N,..." if several else "INPUT=N",
-        help=f"{about}Length (32) or all sizes (1x32) of an input that may vary"
-        f"{'; several are profiled one by one' if several else ''}.",
+        metavar="INPUT=N",
+        help=f"{about}Length (32) or all sizes (1x32) of an input that may vary.",
     )
     values = click.option(
         "--input",

@@ -20,12 +20,7 @@ from model_profiling.report.text import render_terminal
 from model_profiling.runner.machine import parse_target, target_kinds
 from model_profiling.workflow.dtypes import DtypesOutcome, profile_dtypes
 from model_profiling.workflow.measure import RunOptions, RunOutcome, run_file
-from model_profiling.workflow.profile import (
-    CasesOutcome,
-    ProfileOptions,
-    ProfileOutcome,
-    profile_cases,
-)
+from model_profiling.workflow.profile import ProfileOptions, ProfileOutcome, profile_one
 
 
 @frame.command(
@@ -159,7 +154,7 @@ def _dtypes(_context: click.Context, _option: click.Parameter, text: str | None)
 @frame.keep_option
 @frame.calibrate_option
 @click.option("--backend", type=click.Choice(BACKENDS), show_default="xnnpack", help="Backend to export for.")
-@frame.case_options(several=True)
+@frame.case_options()
 @frame.threads_option
 @frame.budget_option
 @click.option(
@@ -207,39 +202,29 @@ def profile_command(
     with measuring(frame.KEPT, quiet=quiet, no_wait=no_wait) as progress:
         if len(dtypes) > 1:
             several = profile_dtypes(model, dtypes, options, run, progress=progress)
-            profiled = tuple(several.outcomes.values())
+            outcomes = tuple(several.outcomes.values())
         else:
             one = options.model_copy(update={"dtype": dtypes[0] if dtypes else None})
-            several, methods = None, profile_cases(model, one, run, progress=progress)
-            profiled = methods.outcomes
-    frame.warn_of_unused_evidence(evidence, [outcome.main.run for outcome in profiled])
+            several, outcomes = None, (profile_one(model, one, run, progress=progress),)
+    frame.warn_of_unused_evidence(evidence, [outcome.main.run for outcome in outcomes])
     if several is not None:
         return _print_dtypes(several, ladder=options.ladder, quiet=quiet, as_json=as_json)
-    return _print_methods(methods, ladder=options.ladder, quiet=quiet, as_json=as_json)
+    return _print_one(outcomes[0], ladder=options.ladder, quiet=quiet, as_json=as_json)
 
 
-def _print_methods(methods: CasesOutcome, *, ladder: bool, quiet: bool, as_json: bool) -> int:
-    first, *others = methods.outcomes
+def _print_one(outcome: ProfileOutcome, *, ladder: bool, quiet: bool, as_json: bool) -> int:
+    if not quiet and not as_json:
+        frame.say(f"{outcome.program}: {outcome.plan.reason}\n")
+    # The answers come last: on a terminal that is what people read first.
+    code = print_warnings(outcome.warnings, quiet=quiet or as_json)
     if as_json:
-        cases = {outcome.case.name: _facts(outcome) for outcome in methods.outcomes}
-        frame.facts({"schema_version": 1, "methods": cases} if others else _facts(first))
-        return max(print_warnings(outcome.warnings, quiet=True) for outcome in methods.outcomes)
-    if not quiet:
-        frame.say(f"{first.program}: {first.plan.reason}\n")
-    code = 0
-    for outcome in methods.outcomes:
-        if others:
-            frame.say(f"{outcome.case.name}:")
-        # The answers come last: on a terminal that is what people read first.
-        code = max(code, print_warnings(outcome.warnings, quiet=quiet))
-        if ladder:
-            for run in outcome.runs:
-                frame.say(render_terminal([ladder_table(run)]) + "\n")
-        print_outcome(outcome.main, quiet=quiet)
-        if len(outcome.runs) > 1 and not quiet:
-            frame.say(f"Kernels proven in: {outcome.runs[1].run.path}")
-    if methods.page is not None:
-        frame.say(f"Side by side: {pages(methods.page)[0]}")
+        frame.facts(_facts(outcome))
+        return code
+    for run in outcome.runs if ladder else ():
+        frame.say(render_terminal([ladder_table(run)]) + "\n")
+    print_outcome(outcome.main, quiet=quiet)
+    if len(outcome.runs) > 1 and not quiet:
+        frame.say(f"Kernels proven in: {outcome.runs[1].run.path}")
     return code
 
 

@@ -44,25 +44,19 @@ class Feed:
     """The first token's position in the cache; None if a file has it."""
 
 
-def choose_methods(program: Path, method: str | None) -> tuple[str, ...]:
-    """Return `method`, or else every one that computes something. This reads the program first of all, so
+def one_method(program: Path, method: str | None) -> str:
+    """Return `method`, or else the only one that computes something. This reads the program first of all, so
     what is no program is refused before anything is hashed, made or run."""
     check_program(program)
     methods = read_program(program.absolute()).computing  # as configs name it, so that it is read once
     if method is not None and methods and method not in methods:
         raise InputError(f"{program.name} has no method {method!r}", f"choose from {listing(methods)}")
-    return (method,) if method is not None else methods or ("forward",)
-
-
-def one_method(program: Path, method: str | None) -> str:
-    """Return `method`, or else the only one that computes something."""
-    methods = choose_methods(program, method)
-    if len(methods) > 1:
-        several = f"{program.name} has several methods: {listing(methods)}"
+    if method is None and len(methods) > 1:
         raise InputError(
-            several, "choose one with --method, `method` in a config or in Python, or `cases` in a sweep"
+            f"{program.name} has several methods: {listing(methods)}",
+            "choose one with --method, `method` in a config or in Python, or `cases` in a sweep",
         )
-    return methods[0]
+    return method or (methods or ("forward",))[0]
 
 
 def feed(model: Path, method_name: str, inputs: Inputs) -> Feed:

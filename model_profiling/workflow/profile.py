@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import itertools
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -36,7 +35,7 @@ from model_profiling.report.data import ReportData
 from model_profiling.report.tables import AnalysedRun
 from model_profiling.runs.begin import check_folder, check_startable
 from model_profiling.runs.evidence import read_evidence
-from model_profiling.runs.feeding import choose_methods, feed, one_method, sizes_for_length
+from model_profiling.runs.feeding import feed, one_method, sizes_for_length
 from model_profiling.runs.folders import locked
 from model_profiling.runs.measure import measure_runs
 from model_profiling.runs.schedule import emulated_seconds
@@ -55,7 +54,6 @@ from model_profiling.workflow.measure import (
     run_together,
     with_evidence,
 )
-from model_profiling.workflow.report import write_combined_report
 
 # The program to profile: the .pte file that the user named, a current export, or a new export.
 
@@ -136,7 +134,7 @@ def _current_export(model: str, dtype: str, backend: str, artifacts: Path | None
     return pte if usable and same_tools and newer else None
 
 
-Lengths = Mapping[str, tuple[tuple[int, ...], ...]]
+Lengths = Mapping[str, tuple[int, ...]]
 Values = Mapping[str, tuple[float, ...]]
 """What inputs are given, by their name or number."""
 
@@ -157,7 +155,7 @@ class ProfileOptions(Schedule):
     keep: tuple[str, ...] = ()
     method: str | None = None
     lengths: Lengths = Field(default_factory=dict)
-    """Lengths (or all sizes) of inputs that were exported with variable ones; profiled one by one."""
+    """The length (or all sizes) of inputs that were exported with a variable one."""
     values: Values = Field(default_factory=dict)
     """Values of inputs that are not made up."""
     runs: int = 10
@@ -289,23 +287,10 @@ def profile_one(
 
 
 def one_case(program: Path, options: ProfileOptions) -> Case:
-    """Return the method and length that `options` ask for; refuse several."""
-    cases = cases_of(program, options, [one_method(program, options.method)])
-    if len(cases) > 1:
-        raise InputError("several lengths are several runs", "give one length")
-    return cases[0]
-
-
-def cases_of(program: Path, options: ProfileOptions, methods: Iterable[str]) -> tuple[Case, ...]:
-    """Return each of `methods` at each length that `options` ask for."""
-    cases = []
-    for method in methods:
-        lengths = [
-            [sizes_for_length(program, method, name, length) for length in several]
-            for name, several in options.lengths.items()
-        ]
-        cases += [Case(method, dict(sizes), options.values) for sizes in itertools.product(*lengths)]
-    return tuple(cases)
+    """Return the method and the sizes that `options` ask for; refuse a program with several methods."""
+    method = one_method(program, options.method)
+    sizes = [sizes_for_length(program, method, *length) for length in options.lengths.items()]
+    return Case(method, dict(sizes), options.values)
 
 
 def open_program(model: str | NamedModel, options: ProfileOptions, progress: Progress) -> Path:
@@ -314,33 +299,6 @@ def open_program(model: str | NamedModel, options: ProfileOptions, progress: Pro
         check_folder(options.outdir)
     open_target(plan_targets(options.target).main)  # fail before anything is exported
     return program_of(model, options, progress)
-
-
-@dataclass(frozen=True, slots=True)
-class CasesOutcome:
-    """One outcome for each method and length, and the page that puts several side by side."""
-
-    outcomes: tuple[ProfileOutcome, ...]
-    page: Path | None = None
-
-
-def profile_cases(
-    model: str | NamedModel,
-    options: ProfileOptions | None = None,
-    run: RunOptions | None = None,
-    *,
-    progress: Progress | None = None,
-) -> CasesOutcome:
-    """Profile the method that `options` names, or else each method of the program, at each length; they take
-    turns."""
-    options, progress = options or ProfileOptions(), progress or Silent()
-    program = open_program(model, options, progress)
-    cases = cases_of(program, options, choose_methods(program, options.method))
-    outcomes = profile_programs([program], options, run, cases=cases, progress=progress)
-    page = names.runs_folder(program, options.outdir) / names.COMBINED if len(cases) > 1 else None
-    if page is not None:
-        write_combined_report([outcome.main.run_dir for outcome in outcomes], page, progress=progress)
-    return CasesOutcome(outcomes, page)
 
 
 def profile_programs(

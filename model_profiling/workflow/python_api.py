@@ -145,7 +145,6 @@ def profile(
         raise InputError(f"{named} has a name already", "name is for a torch.nn.Module; leave it out")
     dtypes = _asked_dtypes(dtype)
     given = _checked(settings, ProfileSettings, "profile")
-    given["lengths"] = {name: (sizes,) for name, sizes in given.pop("lengths", {}).items()}
     with may_wait(given.pop("wait", True)):
         options, run = _options(given)
         if dtypes is not None:
@@ -175,7 +174,6 @@ def optimize(
     """
     named = given_model(model, inputs, name)
     given = _checked(settings, ProfileSettings, "optimize")
-    given["lengths"] = {name: (sizes,) for name, sizes in given.pop("lengths", {}).items()}
     with may_wait(given.pop("wait", True)):
         options, run = _options({"dtype": dtype, **given})
         return optimize_model(named, options, run, only=tuple(only), progress=progress)

@@ -29,7 +29,7 @@ from model_profiling.runs import Run
 from model_profiling.runs.feeding import feed
 from model_profiling.targets import Job, TargetChoice
 from model_profiling.workflow.language import _cases, profile_language
-from model_profiling.workflow.profile import ProfileOptions, profile_cases
+from model_profiling.workflow.profile import ProfileOptions, profile_one
 from model_profiling.workflow.python_api import ProfileSettings
 
 # Adds each input to a cache of 16 rows at a position, and multiplies the whole cache: the second execution
@@ -159,24 +159,19 @@ def test_what_a_method_cannot_take_is_refused_in_one_line(caching, asked, said) 
         feed(caching, "forward", Inputs.model_validate(asked))
 
 
-def test_profile_takes_several_lengths_and_each_has_its_own_run(caching, tmp_path) -> None:
+def test_profile_takes_a_length_and_its_run_says_so(caching, tmp_path) -> None:
     options = ProfileOptions(
-        target=TargetChoice("host"), lengths={"tokens": ((3,), (1, 9))}, values={"input_pos": (2.0,)},
+        target=TargetChoice("host"), lengths={"tokens": (1, 9)}, values={"input_pos": (2.0,)},
         quick=True, budget_s=1, outdir=tmp_path,
     )  # fmt: skip
-    found = profile_cases(str(caching), options)
-    assert [each.case.name for each in found.outcomes] == [
-        "forward, tokens 3, input_pos 2",
-        "forward, tokens 9, input_pos 2",
-    ]
-    for outcome, length in zip(found.outcomes, (3, 9), strict=True):
-        assert outcome.main.run_dir.parent.name == f"caching_tokens_{length}_input_pos_2"
-        assert outcome.analysis is not None
-        layers = [each for each in outcome.main.data.analysis.series[0].operators if each.source.node_kind]
-        assert {shape[0] for each in layers for shape in each.source.input_shapes} == {length}
-        command = f"sme2prof profile caching.pte --length tokens=1x{length} --input input_pos=2"
-        says((outcome.main.run_dir / "report.md").read_text(), command)
-    assert found.page is not None
+    outcome = profile_one(str(caching), options)
+    assert outcome.case.name == "forward, tokens 9, input_pos 2"
+    assert outcome.main.run_dir.parent.name == "caching_tokens_9_input_pos_2"
+    assert outcome.analysis is not None
+    layers = [each for each in outcome.main.data.analysis.series[0].operators if each.source.node_kind]
+    assert {shape[0] for each in layers for shape in each.source.input_shapes} == {9}
+    command = "sme2prof profile caching.pte --length tokens=1x9 --input input_pos=2"
+    says((outcome.main.run_dir / "report.md").read_text(), command)
 
 
 def test_python_chooses_a_length_and_profiles_both_phases(caching, tmp_path) -> None:
@@ -213,7 +208,7 @@ def test_programs_are_compared_at_a_length_and_a_position(caching, sme2prof, tmp
         "--json",
     ]
     several = sme2prof(*words, "--length", "tokens=3,4")
-    assert several.returncode == 2 and "several lengths are several runs; give one length" in several.stderr
+    assert several.returncode == 2 and "write INPUT=N" in several.stderr
     assert "has no input 'words'" in sme2prof(*words, "--length", "words=3").stderr
     done = sme2prof(*words, "--length", "tokens=3")
     assert done.returncode == 0, done.stderr

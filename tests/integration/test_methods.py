@@ -13,11 +13,11 @@ from model_profiling.core import process
 from model_profiling.core.errors import InputError
 from model_profiling.program import read_program
 from model_profiling.runs import Run
-from model_profiling.runs.feeding import choose_methods, one_method
+from model_profiling.runs.feeding import one_method
 from model_profiling.targets import Job, TargetChoice
 from model_profiling.workflow.analyse import analyse
 from model_profiling.workflow.measure import RunOptions
-from model_profiling.workflow.profile import CasesOutcome, ProfileOptions, profile_cases, profile_one
+from model_profiling.workflow.profile import ProfileOptions, ProfileOutcome, profile_one
 
 # Each method takes (rows, width) and multiplies by two matrices, width x hidden and hidden x width: all have
 # the same steps, so that only the name tells which one ran.
@@ -89,18 +89,16 @@ def check_method(run_dir: Path, method: str, size: tuple[int, int, int]) -> None
 @pytest.mark.parametrize(("name", "methods"), [("two", TWO), ("three", THREE)])
 def test_each_method_is_profiled_as_itself(exported_methods, name: str, methods: Sizes, tmp_path) -> None:
     pte = exported_methods(name, methods)
-    options = ProfileOptions(target=TargetChoice("host"), runs=2, rounds=6, budget_s=1, outdir=tmp_path)
-    found = profile_cases(str(pte), options)
-    assert sorted(each.case.method for each in found.outcomes) == sorted(methods)
-    for outcome in found.outcomes:
-        own = name if outcome.case.method == "forward" else f"{name}_{outcome.case.method}"
+    for method, size in methods.items():
+        options = ProfileOptions(
+            target=TargetChoice("host"), method=method, runs=2, rounds=6, budget_s=1, outdir=tmp_path
+        )
+        outcome = profile_one(str(pte), options)
+        own = name if method == "forward" else f"{name}_{method}"
+        assert outcome.case.method == method
         assert outcome.main.run_dir.parent == tmp_path / "runs" / own
         assert outcome.main.run.model_name == own and list(outcome.main.run_dir.glob(f"*/{own}_*.etdump"))
-        check_method(outcome.main.run_dir, outcome.case.method, methods[outcome.case.method])
-    launches = [set(each.main.run.journal.turns_ms(each.main.run.series[0])) for each in found.outcomes]
-    assert launches[0] and all(each == launches[0] for each in launches), "they took turns"
-    assert found.page is not None
-    says(found.page.read_text(), "took turns", *(f"{name}_{each}" for each in methods if each != "forward"))
+        check_method(outcome.main.run_dir, method, size)
 
 
 def test_kernels_under_emulation_follow_the_rows_of_each_method(exported_methods, emulated, tmp_path) -> None:
@@ -117,14 +115,14 @@ def test_kernels_under_emulation_follow_the_rows_of_each_method(exported_methods
 def test_one_method_is_chosen_by_name_and_evidence_is_of_that_method(exported_methods, tmp_path) -> None:
     pte = exported_methods("two", TWO)
 
-    def profiled(method: str, target: str) -> CasesOutcome:
+    def profiled(method: str, target: str) -> ProfileOutcome:
         options = ProfileOptions(
             target=TargetChoice(target), method=method, quick=True, budget_s=1, outdir=tmp_path
         )
-        return profile_cases(str(pte), options, RunOptions())
+        return profile_one(str(pte), options, RunOptions())
 
     for method, size in TWO.items():
-        (outcome,) = profiled(method, "emulated").outcomes
+        outcome = profiled(method, "emulated")
         check_method(outcome.main.run_dir, method, size)
         says((outcome.main.run_dir / "report.md").read_text(), f"sme2prof profile two.pte --method {method}")
         coverage = outcome.main.data.outlook.coverage
@@ -134,7 +132,6 @@ def test_one_method_is_chosen_by_name_and_evidence_is_of_that_method(exported_me
 
 def test_what_cannot_be_chosen_is_one_line_that_lists_the_methods(exported_methods, tmp_path) -> None:
     pte = exported_methods("two", TWO)
-    assert sorted(choose_methods(pte, None)) == sorted(TWO), "a stored fact is not a method to profile"
     assert read_program(pte).method("get_vocabulary_size") is not None
     assert one_method(pte, "decode") == "decode"
     for wrong in ("forward", "get_vocabulary_size"):
