@@ -13,6 +13,8 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
+from model_profiling.export.catalogue import CONSTANTS
+from model_profiling.export.rewrites import CATALOGUE
 from model_profiling.export.tracing import (
     call_of,
     dtypes_of,
@@ -79,75 +81,45 @@ _UNPARAMETRISE = (
 )
 _OWN_DTYPE = "the model's own dtype everywhere: no .float(), .to() or dtype= in between"
 _CONVERSION = r"dtype conversion from float\d+ to float\d+ is not supported"
-_WITHOUT_MASK = (
-    "arithmetic with float buffers, where the mask is the same for every input: x * keep + filled "
-    "(before a softmax: x + a mask of 0 and -10000)"
-)
 _UNNORM = "remove the weight norm before export: torch.nn.utils.remove_weight_norm(module)"
 
+
+def _rewritten(name: str, row: int = 0, **conditions: Any) -> Replacement:
+    """What a rewrite of the catalogue does, to be written by hand."""
+    return Replacement(CATALOGUE[name][row].instead, rewrite=name, **conditions)
+
+
 REPLACEMENTS: tuple[Replacement, ...] = (
-    Replacement(_UNPARAMETRISE, module_class=r"torch\.nn\.utils\.parametrizations\..*", rewrite="constants"),
+    Replacement(_UNPARAMETRISE, module_class=r"torch\.nn\.utils\.parametrizations\..*", rewrite=CONSTANTS),
     Replacement(
         _UNPARAMETRISE,
         reason="Expected weight to be a static param",
         module_class=r"torch\.nn\.utils\.parametrize\.Parametrized.*",
-        rewrite="constants",
+        rewrite=CONSTANTS,
     ),
-    Replacement(_UNNORM, call="weight_norm", rewrite="constants"),
+    Replacement(_UNNORM, call="weight_norm", rewrite=CONSTANTS),
     Replacement(
-        _UNNORM,
-        reason="Expected weight to be a static param",
-        made_by="weight_norm",
-        rewrite="constants",
+        _UNNORM, reason="Expected weight to be a static param", made_by="weight_norm", rewrite=CONSTANTS
     ),
-    Replacement(
-        "the steps of attention: torch.bmm, softmax over the last dimension, torch.bmm (transformers: "
-        'attn_implementation="eager", which leaves less outside)',
-        call="scaled_dot_product_attention",
-        rewrite="attention",
-    ),
+    _rewritten("attention", call="scaled_dot_product_attention"),
     Replacement(
         "the steps of the layer, one after another: gates with nn.Linear, split by slices (gates[:, :n]), "
         "the first state as a buffer",
         module_class=r"torch\.nn\.modules\.rnn\..*",
     ),
-    Replacement(
-        "torch.bmm on tensors of three dimensions, which needs no expand",
-        call="matmul",
-        operator=r"aten\.expand_copy\.default",
-        dtype=_FLOAT,
-        rewrite="batched matmul",
-    ),
+    _rewritten("batched matmul", call="matmul", operator=r"aten\.expand_copy\.default", dtype=_FLOAT),
     Replacement(
         "a dimension of 1, times a buffer of ones, instead of the repetition: (x.reshape(n, c, 1, l) * "
         "ones).reshape(n, 2 * c, l)",
         call="repeat_interleave",
         dtype=_FLOAT,
     ),
-    Replacement(
-        "F.relu6(x + 3.0) * (1 / 6), in fp16 with both numbers as buffers",
-        call="hardsigmoid",
-        rewrite="hard sigmoid",
-    ),
-    Replacement("x * torch.sigmoid(x)", call="silu", operator=_COPY, rewrite="half-precision activations"),
-    Replacement("x[:, :n] * torch.sigmoid(x[:, n:])", call="glu", operator=_COPY, rewrite="glu"),
-    Replacement(
-        "torch.relu(x) - torch.relu(1.0 - torch.exp(x)), where alpha is 1", call="elu", rewrite="elu"
-    ),
-    Replacement(
-        "the mean over an image's last two dimensions with keepdim=True, times their size",
-        call="sum",
-        operator=r"aten\.sum\.dim_IntList",
-        dtype=_FLOAT,
-        rewrite="image sum",
-    ),
-    Replacement(
-        "F.max_pool2d over the whole image, then flatten(1)",
-        call="amax",
-        operator=r"aten\.amax\.default",
-        dtype=_FLOAT,
-        rewrite="image maximum",
-    ),
+    _rewritten("hard sigmoid", call="hardsigmoid"),
+    _rewritten("half-precision activations", call="silu", operator=_COPY),
+    _rewritten("glu", call="glu", operator=_COPY),
+    _rewritten("elu", call="elu"),
+    _rewritten("image sum", call="sum", operator=r"aten\.sum\.dim_IntList", dtype=_FLOAT),
+    _rewritten("image maximum", call="amax", operator=r"aten\.amax\.default", dtype=_FLOAT),
     Replacement(
         "a float as the constant (3.0, not 3)",
         call=_ARITHMETIC,
@@ -160,40 +132,29 @@ REPLACEMENTS: tuple[Replacement, ...] = (
         operator=_COPY,
         reason="dtype conversion from float32 to float16 is not supported",
     ),
-    Replacement("torch.cat of two slices: torch.cat((x[:, n:], x[:, :n]), 1)", call="roll", rewrite="roll"),
+    _rewritten("roll", call="roll"),
     Replacement(
         COMPUTED_ONCE,
         call="masked_fill|where",
         operator=r"aten\.where\.self",
         constant=True,
-        rewrite="constants",
+        rewrite=CONSTANTS,
     ),
-    Replacement(
-        _WITHOUT_MASK,
+    _rewritten(
+        "masks",
         call="masked_fill|where",
         operator=r"aten\.(where\.self|scalar_tensor\.default)",
         dtype=_FLOAT,
-        rewrite="masks",
     ),
-    Replacement(COMPUTED_ONCE, constant=True, rewrite="constants"),
+    Replacement(COMPUTED_ONCE, constant=True, rewrite=CONSTANTS),
     Replacement(
         "x * torch.sigmoid(1.702 * x) with 1.702 as a buffer, an approximation of GELU that the delegate "
         "takes; or export fp32",
         operator=r"aten\.gelu\.default",
         reason="GELU does not support fp16",
     ),
-    Replacement(
-        "mean over the last two dimensions with keepdim=True, then flatten(1)",
-        operator=r"aten\.mean\.dim",
-        reason=r"mean\.dim only supports keepdim=True",
-        rewrite="image mean",
-    ),
-    Replacement(
-        "swap that dimension with the last one, softmax(-1), swap back",
-        operator=r"aten\._softmax\.default",
-        reason="dim must be the last dim.*",
-        rewrite="softmax",
-    ),
+    _rewritten("image mean", operator=r"aten\.mean\.dim", reason=r"mean\.dim only supports keepdim=True"),
+    _rewritten("softmax", operator=r"aten\._softmax\.default", reason="dim must be the last dim.*"),
     Replacement(
         "a ConvTranspose2d that copies each channel, if the scale is a whole number: kernel and stride "
         "equal to the scale, groups of 16 channels, weights of 1 on the diagonal of each group (one group "
@@ -201,64 +162,23 @@ REPLACEMENTS: tuple[Replacement, ...] = (
         operator=r"aten\.upsample_nearest2d\..*",
         dtype=_FLOAT,
     ),
-    Replacement(
-        "x.mean((2, 3), keepdim=True), if the window covers the whole image",
+    _rewritten(
+        "average pool",
         operator=r"aten\.avg_pool2d\.default",
-        reason="ceil mode is not supported",
-        rewrite="average pool",
+        reason="(ceil mode|zero-padding in the averaging calculation) is not supported",
     ),
-    Replacement(
-        "F.pad, then the pooling without padding",
-        operator=r"aten\.avg_pool2d\.default",
-        reason="zero-padding in the averaging calculation is not supported",
-        rewrite="average pool",
-    ),
-    Replacement(
-        "slices: x[:, :n], x[:, n:]",
-        operator=r"aten\.split(_with_sizes)?_copy\..*",
-        dtype=_FLOAT,
-        rewrite="slices",
-    ),
-    Replacement(
-        "a slice of length 1 for each part, then a reshape: x[:, 0:1]",
-        call="unbind",
-        operator=r"aten\.squeeze_copy\..*",
-        dtype=_FLOAT,
-        rewrite="slices",
-    ),
-    Replacement(
-        "reshape to the same shape",
-        operator=r"aten\.(un)?squeeze_copy\..*",
-        dtype=_FLOAT,
-        rewrite="reshapes",
-    ),
-    Replacement(
-        "a slice of length 1, then a reshape: x[:, 0:1]",
-        operator=r"aten\.select_copy\.int",
-        dtype=_FLOAT,
-        rewrite="slices",
-    ),
-    Replacement(
-        "torch.sqrt(x)",
-        operator=r"aten\.pow\.Tensor_Scalar",
-        reason=r".*got 0\.5",
-        rewrite="powers",
-    ),
-    Replacement("x * x * x", operator=r"aten\.pow\.Tensor_Scalar", reason=".*got 3(\\.0)?", rewrite="powers"),
+    _rewritten("slices", operator=r"aten\.split(_with_sizes)?_copy\..*", dtype=_FLOAT),
+    _rewritten("slices", 1, call="unbind", operator=r"aten\.squeeze_copy\..*", dtype=_FLOAT),
+    _rewritten("reshapes", operator=r"aten\.(un)?squeeze_copy\..*", dtype=_FLOAT),
+    _rewritten("slices", 2, operator=r"aten\.select_copy\.int", dtype=_FLOAT),
+    _rewritten("powers", operator=r"aten\.pow\.Tensor_Scalar", reason=r".*got (0\.5|3(\.0)?)"),
     Replacement(
         "F.linear over the last dimension with weights of 1/n, which is the mean",
         operator=r"aten\.mean\.dim",
         reason=r"mean\.dim only supports averaging 4D tensors, got.*",
         dtype=_FLOAT,
     ),
-    Replacement(
-        "the steps of the norm, with means by F.linear with weights of 1/n (and eps as a buffer in fp16): "
-        "`d = x - mean(x); d * torch.rsqrt(mean(d * d) + eps) * weight + bias`; this joins delegates, but "
-        "needs several operators: measure whether it is faster",
-        operator=r"aten\.native_layer_norm\.default",
-        dtype=".*" + _FLOAT,
-        rewrite="layer norm",
-    ),
+    _rewritten("layer norm", operator=r"aten\.native_layer_norm\.default", dtype=".*" + _FLOAT),
     Replacement(_OWN_DTYPE, call="softmax|to|float|half|type_as", operator=_COPY, reason=_CONVERSION),
     Replacement("x * ones, a buffer of ones of the larger shape", call="expand", dtype=_FLOAT),
 )

@@ -1,112 +1,31 @@
-"""The catalogue of rewrites: other PyTorch code for calls that cost more than they need to in ExecuTorch.
-
-A rewrite is a plain PyTorch function with the parameters of an ATen operator. It raises `Unfit` for arguments
-that it cannot or need not change. `rewritten.py` puts it in place of the operator in an exported graph, where
-tensors are proxies: `sizes`, `dtype_of` and `is_constant` answer for both.
-"""
+"""The rewrites: other PyTorch code for calls that cost more than they need to in ExecuTorch."""
 
 from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from collections.abc import Sequence
+from typing import Any
 
-if TYPE_CHECKING:
-    import torch
+from model_profiling.export.catalogue import (
+    BY_OPERATOR,
+    CATALOGUE,
+    CONSTANTS,
+    Size,
+    Tensor,
+    dtype_of,
+    fixed,
+    is_constant,
+    is_floating,
+    is_half,
+    number,
+    over_image,
+    require,
+    rewrite,
+    sizes,
+)
 
-Tensor = Any
-"""A tensor, or the proxy of one."""
-Size = Any
-"""A number, or the proxy of a size that varies."""
-Replacement = Callable[..., Any]
-
-
-class Unfit(Exception):
-    """The call's arguments are not those that the rewrite is for."""
-
-
-@dataclass(frozen=True, slots=True)
-class Rewrite:
-    """`instead` is what a person would write in their own model."""
-
-    name: str
-    operators: tuple[str, ...]
-    why: str
-    instead: str
-    replacement: Replacement
-
-
-CATALOGUE: dict[str, list[Rewrite]] = {}
-"""By name. Rewrites of one name are kept or dropped together."""
-BY_OPERATOR: dict[str, Rewrite] = {}
-CONSTANTS = "constants"
-"""What no input reaches is computed once, when the program is made."""
-CONSTANTS_WHY = "what no input reaches is computed in every inference"
-CONSTANTS_INSTEAD = "self.register_buffer(name, value), computed in __init__"
-ONLY_IF_MEASURED = ("layer norm",)
-"""Rewrites that join delegates and may still be slower: without times they are left out."""
-
-
-def rewrite(name: str, *operators: str, why: str, instead: str) -> Callable[[Replacement], Replacement]:
-    def register(replacement: Replacement) -> Replacement:
-        made = Rewrite(name, operators, why, instead, replacement)
-        CATALOGUE.setdefault(name, []).append(made)
-        BY_OPERATOR.update(dict.fromkeys(operators, made))
-        return replacement
-
-    return register
-
-
-def names() -> tuple[str, ...]:
-    return (*CATALOGUE, CONSTANTS)
-
-
-def require(condition: object) -> None:
-    if not condition:
-        raise Unfit
-
-
-def _value(tensor: Tensor) -> torch.Tensor:
-    node = getattr(tensor, "node", None)
-    return tensor if node is None else node.meta["val"]
-
-
-def sizes(tensor: Tensor) -> list[Size]:
-    return [size if type(size) is int else tensor.shape[dim] for dim, size in enumerate(_value(tensor).shape)]
-
-
-def fixed(*values: Size) -> None:
-    """Refuse sizes that vary."""
-    require(all(type(value) is int for value in values))
-
-
-def dtype_of(tensor: Tensor) -> torch.dtype:
-    return _value(tensor).dtype
-
-
-def is_half(tensor: Tensor) -> bool:
-    import torch
-
-    return bool(dtype_of(tensor) == torch.float16)
-
-
-def is_floating(tensor: Tensor) -> bool:
-    return bool(dtype_of(tensor).is_floating_point)
-
-
-def is_constant(tensor: Tensor) -> bool:
-    """Whether no input reaches it."""
-    node = getattr(tensor, "node", None)
-    return True if node is None else bool(node.meta.get("is_constant"))
-
-
-def number(like: Tensor, value: float) -> Any:
-    """A number beside `like`. In half precision it is a tensor of that dtype: a plain one would be converted
-    outside the delegate."""
-    return like.new_full((1,), value) if is_half(like) else value
-
+__all__ = ["BY_OPERATOR", "CATALOGUE", "names"]
 
 # Attention.
 
@@ -183,13 +102,11 @@ def _masked(scores: Tensor, mask: Tensor, shape: tuple[Size, ...], query: Tensor
     instead="torch.bmm(x.flatten(0, -3), y.flatten(0, -3)), with a reshape behind it",
 )
 def matmul(self: Tensor, other: Tensor) -> Tensor:
-    import torch
-
     left, right = sizes(self), sizes(other)
     require(len(left) == len(right) >= 3 and is_floating(self))
     fixed(*left[:-2], *right[:-2])
     require(left[:-2] == right[:-2])
-    product = torch.bmm(self.flatten(0, -3), other.flatten(0, -3))
+    product = self.flatten(0, -3).bmm(other.flatten(0, -3))
     return product.reshape(*left[:-1], right[-1]) if len(left) > 3 else product
 
 
@@ -244,15 +161,6 @@ def adaptive_pool(self: Tensor, output_size: Sequence[int]) -> Tensor:
     return functional.avg_pool2d(self, kernel, kernel)
 
 
-def _over_image(tensor: Tensor, dim: Sequence[int] | int | None) -> list[int]:
-    """The sizes of the image, if it is reduced as a whole."""
-    shape = sizes(tensor)
-    dims = [dim] if isinstance(dim, int) else list(dim or ())
-    require(len(shape) == 4 and {each % 4 for each in dims} == {2, 3} and is_floating(tensor))
-    fixed(*shape)
-    return shape[2:]
-
-
 @rewrite(
     "image mean",
     "aten.mean.dim",
@@ -261,7 +169,7 @@ def _over_image(tensor: Tensor, dim: Sequence[int] | int | None) -> list[int]:
 )
 def image_mean(self: Tensor, dim: Sequence[int] | None, keepdim: bool = False, dtype: Any = None) -> Tensor:
     require(not keepdim and dtype is None)
-    _over_image(self, dim)
+    over_image(self, dim)
     return self.mean((2, 3), keepdim=True).flatten(1)
 
 
@@ -273,7 +181,7 @@ def image_mean(self: Tensor, dim: Sequence[int] | None, keepdim: bool = False, d
 )
 def image_sum(self: Tensor, dim: Sequence[int] | None, keepdim: bool = False, dtype: Any = None) -> Tensor:
     require(dtype is None)
-    high, wide = _over_image(self, dim)
+    high, wide = over_image(self, dim)
     total = self.mean((2, 3), keepdim=True) * number(self, float(high * wide))
     return total if keepdim else total.flatten(1)
 
@@ -287,7 +195,7 @@ def image_sum(self: Tensor, dim: Sequence[int] | None, keepdim: bool = False, dt
 def image_maximum(self: Tensor, dim: Sequence[int] = (), keepdim: bool = False) -> Tensor:
     from torch.nn import functional
 
-    largest = functional.max_pool2d(self, _over_image(self, dim))
+    largest = functional.max_pool2d(self, over_image(self, dim))
     return largest if keepdim else largest.flatten(1)
 
 
@@ -315,10 +223,8 @@ def glu(self: Tensor, dim: int = -1) -> Tensor:
     instead="e = torch.exp(x.clamp(max=20)); n = e * (e + 2); x * n / (n + 2)",
 )
 def mish(self: Tensor) -> Tensor:
-    import torch
-
     require(is_floating(self))
-    power = torch.exp(self.clamp(max=5.0 if is_half(self) else 20.0))
+    power = self.clamp(max=5.0 if is_half(self) else 20.0).exp()
     top = power * (power + number(self, 2.0))
     return self * (top / (top + number(self, 2.0)))
 
@@ -327,7 +233,7 @@ def mish(self: Tensor) -> Tensor:
     "hard sigmoid",
     "aten.hardsigmoid.default",
     why="the delegate has no hard sigmoid",
-    instead="F.relu6(x + 3.0) * (1 / 6)",
+    instead="F.relu6(x + 3.0) * (1 / 6), in fp16 with both numbers as buffers",
 )
 def hard_sigmoid(self: Tensor) -> Tensor:
     from torch.nn import functional
@@ -364,11 +270,9 @@ def half_hardswish(self: Tensor) -> Tensor:
     instead="torch.relu(x) - alpha * torch.relu(1.0 - torch.exp(x))",
 )
 def elu(self: Tensor, alpha: float = 1.0, scale: float = 1.0, input_scale: float = 1.0) -> Tensor:
-    import torch
-
     require(scale == input_scale == 1 and is_floating(self))
-    negative = torch.relu(number(self, 1.0) - torch.exp(self))
-    return torch.relu(self) - (negative if alpha == 1 else negative * number(self, float(alpha)))
+    negative = (number(self, 1.0) - self.exp()).relu()
+    return self.relu() - (negative if alpha == 1 else negative * number(self, float(alpha)))
 
 
 @rewrite(
@@ -396,15 +300,12 @@ def powers(self: Tensor, exponent: float) -> Tensor:
     return square * (self if exponent == 3 else square)
 
 
-# Norms.
-
-
 @rewrite(
     "layer norm",
     "aten.layer_norm.default",
     why="a layer norm is computed outside the delegate, and cuts it in two",
     instead="d = x - F.linear(x, row); d * torch.rsqrt(F.linear(d * d, row) + eps) * weight + bias, "
-    "with row = 1 / n",
+    "with row = 1 / n; this needs several operators: measure whether it is faster",
 )
 def layer_norm(
     input: Tensor,
@@ -530,7 +431,8 @@ def roll(self: Tensor, shifts: Sequence[int], dims: Sequence[int] = ()) -> Tenso
     "aten.masked_fill.Scalar",
     "aten.masked_fill.Tensor",
     why="a mask that is the same for every input is applied outside the delegate",
-    instead="x * keep + filled, with both as buffers",
+    instead="with float buffers, where the mask is the same for every input: x * keep + filled (before a "
+    "softmax: x + a mask of 0 and -10000)",
 )
 def masks(self: Tensor, mask: Tensor, value: Any) -> Tensor:
     import torch
@@ -540,3 +442,7 @@ def masks(self: Tensor, mask: Tensor, value: Any) -> Tensor:
     lowest = torch.finfo(dtype_of(self)).min
     filled = torch.where(mask, max(float(value), lowest), 0.0).to(dtype_of(self))
     return self * keep + filled
+
+
+def names() -> tuple[str, ...]:
+    return (*CATALOGUE, CONSTANTS)

@@ -13,8 +13,9 @@ from torch.fx.node import map_arg
 from torch.fx.proxy import GraphAppendingTracer
 
 from model_profiling.core.errors import ExportError
+from model_profiling.export.catalogue import CONSTANTS, Rewrite, Unfit
 from model_profiling.export.records import Applied
-from model_profiling.export.rewrites import BY_OPERATOR, CONSTANTS, Rewrite, Unfit
+from model_profiling.export.rewrites import BY_OPERATOR
 from model_profiling.export.tracing import Eager, Traced, export_graph, module_of, operator_name, quoted_line
 from model_profiling.models.options import blaming
 

@@ -25,7 +25,7 @@ from model_profiling.core.errors import ExportError, InputError, RunError, Setup
 from model_profiling.core.formatting import did_you_mean, duration
 from model_profiling.core.records import write_record
 from model_profiling.core.stdio import Progress, Silent
-from model_profiling.export import rewrites as catalogue
+from model_profiling.export import catalogue, rewrites
 from model_profiling.export.exporter import export_model
 from model_profiling.export.records import Applied, ExportResult
 from model_profiling.models.catalog import NamedModel
@@ -196,7 +196,7 @@ def _agrees(made: ExportResult, original: ExportResult) -> bool:
 
 
 def asked_rewrites(only: Sequence[str]) -> tuple[str, ...]:
-    known = catalogue.names()
+    known = rewrites.names()
     for name in only:
         if name not in known:
             hint = did_you_mean(name, known) or f"choose from {', '.join(known)}"
@@ -345,7 +345,7 @@ def outcome_of(kind: str, decision: str, because: str, applied: Sequence[Applied
     for each in applied:
         if each.rewrite == kind:
             groups.setdefault((each.operator, each.source), []).append(each.module)
-    rows = catalogue.CATALOGUE.get(kind, ())
+    rows = rewrites.CATALOGUE.get(kind, ())
     used = [row for row in rows if any(operator in row.operators for operator, _ in groups)] or list(rows)
     return RewriteOutcome(
         kind,

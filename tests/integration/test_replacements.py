@@ -11,7 +11,7 @@ from said import says
 from torch import nn
 
 from model_profiling.core.number_formats import parse_format
-from model_profiling.export import rewrites as catalogue
+from model_profiling.export import rewrites
 from model_profiling.export.accuracy import quietly
 from model_profiling.export.exporter import export_model
 from model_profiling.export.formats import trace
@@ -63,7 +63,7 @@ def test_what_a_rewrite_answers_is_in_the_delegate_with_it(factory: str, dtype: 
     model = f"{MODELS / 'rewritable.py'}:{factory}"
     before = export_model(model, dtype=dtype, outdir=tmp_path)
     assert before.coverage.undelegated and all(left.rewrite for left in before.coverage.undelegated)
-    after = export_model(model, dtype=dtype, outdir=tmp_path, rewrites=catalogue.names())
+    after = export_model(model, dtype=dtype, outdir=tmp_path, rewrites=rewrites.names())
     assert (after.coverage.undelegated, after.coverage.partitions) == ((), 1)
     assert after.accuracy.ok and after.pte.name.endswith(f"_{dtype}-optimized.pte")
     assert {left.rewrite for left in before.coverage.undelegated} <= {each.rewrite for each in after.rewrites}
@@ -71,7 +71,7 @@ def test_what_a_rewrite_answers_is_in_the_delegate_with_it(factory: str, dtype: 
 
 
 def test_a_finding_names_rewrites_of_the_catalogue_only() -> None:
-    assert {row.rewrite for row in REPLACEMENTS} - {""} <= set(catalogue.names())
+    assert {row.rewrite for row in REPLACEMENTS} - {""} <= set(rewrites.names())
 
 
 def test_what_is_written_instead_computes_the_same() -> None:

@@ -10,7 +10,8 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from model_profiling.export.rewrites import BY_OPERATOR, CATALOGUE, Unfit
+from model_profiling.export.catalogue import Unfit
+from model_profiling.export.rewrites import BY_OPERATOR, CATALOGUE
 
 Draw = Callable[[st.SearchStrategy[Any]], Any]
 Call = tuple[list[Any], dict[str, Any]]

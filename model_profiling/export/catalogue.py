@@ -1,0 +1,111 @@
+"""What a rewrite is, how one is registered, and what it may ask of a tensor or its proxy.
+
+A rewrite is a plain PyTorch function with the parameters of an ATen operator. It raises `Unfit` for arguments
+that it cannot or need not change. `rewritten.py` puts it in place of the operator in an exported graph, where
+tensors are proxies: `sizes`, `dtype_of` and `is_constant` answer for both.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    import torch
+
+Tensor = Any
+"""A tensor, or the proxy of one."""
+Size = Any
+"""A number, or the proxy of a size that varies."""
+Replacement = Callable[..., Any]
+
+
+class Unfit(Exception):
+    """The call's arguments are not those that the rewrite is for."""
+
+
+@dataclass(frozen=True, slots=True)
+class Rewrite:
+    """`instead` is what a person would write in their own model."""
+
+    name: str
+    operators: tuple[str, ...]
+    why: str
+    instead: str
+    replacement: Replacement
+
+
+CATALOGUE: dict[str, list[Rewrite]] = {}
+"""By name. Rewrites of one name are kept or dropped together. `rewrites.py` fills it."""
+BY_OPERATOR: dict[str, Rewrite] = {}
+CONSTANTS = "constants"
+"""What no input reaches is computed once, when the program is made."""
+CONSTANTS_WHY = "what no input reaches is computed in every inference"
+CONSTANTS_INSTEAD = "self.register_buffer(name, value), computed in __init__"
+ONLY_IF_MEASURED = ("layer norm",)
+"""Rewrites that join delegates and may still be slower: without times they are left out."""
+
+
+def rewrite(name: str, *operators: str, why: str, instead: str) -> Callable[[Replacement], Replacement]:
+    def register(replacement: Replacement) -> Replacement:
+        made = Rewrite(name, operators, why, instead, replacement)
+        CATALOGUE.setdefault(name, []).append(made)
+        BY_OPERATOR.update(dict.fromkeys(operators, made))
+        return replacement
+
+    return register
+
+
+def require(condition: object) -> None:
+    if not condition:
+        raise Unfit
+
+
+def _value(tensor: Tensor) -> torch.Tensor:
+    node = getattr(tensor, "node", None)
+    return tensor if node is None else node.meta["val"]
+
+
+def sizes(tensor: Tensor) -> list[Size]:
+    return [size if type(size) is int else tensor.shape[dim] for dim, size in enumerate(_value(tensor).shape)]
+
+
+def fixed(*values: Size) -> None:
+    """Refuse sizes that vary."""
+    require(all(type(value) is int for value in values))
+
+
+def dtype_of(tensor: Tensor) -> torch.dtype:
+    return _value(tensor).dtype
+
+
+def is_half(tensor: Tensor) -> bool:
+    import torch
+
+    return bool(dtype_of(tensor) == torch.float16)
+
+
+def is_floating(tensor: Tensor) -> bool:
+    return bool(dtype_of(tensor).is_floating_point)
+
+
+def is_constant(tensor: Tensor) -> bool:
+    """Whether no input reaches it."""
+    node = getattr(tensor, "node", None)
+    return True if node is None else bool(node.meta.get("is_constant"))
+
+
+def number(like: Tensor, value: float) -> Any:
+    """A number beside `like`. In half precision it is a tensor of that dtype: a plain one would be converted
+    outside the delegate."""
+    return like.new_full((1,), value) if is_half(like) else value
+
+
+def over_image(tensor: Tensor, dim: Sequence[int] | int | None) -> list[int]:
+    """The sizes of the image, if it is reduced as a whole."""
+    shape = sizes(tensor)
+    dims = [dim] if isinstance(dim, int) else list(dim or ())
+    require(len(shape) == 4 and {each % 4 for each in dims} == {2, 3} and is_floating(tensor))
+    fixed(*shape)
+    return shape[2:]
