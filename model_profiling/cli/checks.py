@@ -23,14 +23,12 @@ from model_profiling.targets.remote.folder import Removed
 @frame.command(
     "doctor",
     example="""sme2prof doctor
-    sme2prof doctor --verbose
     sme2prof doctor --fetch
     sme2prof doctor --phone
     sme2prof doctor --devices""",
     facts=True,
 )
 @click.option("--fetch", is_flag=True, help="First download what SME2 emulation needs; root is not needed.")
-@click.option("--verbose", is_flag=True, help="Also list what is optional: what it is for, and its fix.")
 @click.option("--devices", is_flag=True, help="Only list hardware known to have SME2, with sources.")
 @click.option(
     "--phone",
@@ -39,7 +37,7 @@ from model_profiling.targets.remote.folder import Removed
     metavar="[SERIAL]",
     help="Also show what adb and the phone report; downloads adb if it is missing.",
 )
-def doctor_command(fetch: bool, verbose: bool, devices: bool, phone: str | None, as_json: bool) -> int:
+def doctor_command(fetch: bool, devices: bool, phone: str | None, as_json: bool) -> int:
     """Check this machine: what works, how to fix what is missing, where models can run.
 
     It checks the machine; `sme2prof validate` checks a run, `sme2prof config check` a config. Exits with 1 if
@@ -64,7 +62,7 @@ def doctor_command(fetch: bool, verbose: bool, devices: bool, phone: str | None,
     else:
         for title, text in report.items():
             frame.say(f"{title}\n{textwrap.indent(text, '  ')}\n")
-        frame.say(diagnosis.as_text(verbose=verbose))
+        frame.say(diagnosis.as_text())
         if problem := report.get("problem"):
             frame.say(f"\nthe phone: {problem}")
     return 0 if diagnosis.ok and "problem" not in report else 1

@@ -88,16 +88,10 @@ def onboard_command(name: str, place: Path | None, as_json: bool) -> int:
     made = make_model_folder(name, place)
     frame.warn_of_skipped_models(name)
     if as_json:
-        frame.facts(made.as_dict())
+        frame.facts({"schema_version": 1, **asdict(made)})
         return 0
-    frame.say(f"made {made.shown}")
-    width = max(map(len, made.files))
-    for file, what in made.files.items():
-        frame.say(f"  {file.ljust(width)}  {what}")
-    frame.say("next:")
-    width = max(len(command) for command, _ in made.next)
-    for command, what in made.next:
-        frame.say(f"  {command.ljust(width)}  # {what}")
+    frame.say(f"made {made.folder}: {', '.join(made.files)}")
+    frame.say("\n  ".join(("next, after you replaced the marked parts (Replace:):", *made.next)))
     return 0
 
 

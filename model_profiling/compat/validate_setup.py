@@ -34,9 +34,6 @@ def validate_setup(description: str | None) -> int:
     parser.add_argument(
         "--android-run", action="store_true", help="with --prerequisites: also check what phones need"
     )
-    parser.add_argument(
-        "--verbose", action="store_true", help="also show what each optional item is for, and its fix"
-    )
     parser.add_argument("--json", action="store_true", help="print the facts as JSON")
     options = parser.parse_args()
     end_like_ctrl_c()
@@ -51,7 +48,7 @@ def _check(options: argparse.Namespace) -> int:
     diagnosis = prerequisites(phones=options.android_run) if options.prerequisites else examine()
     programs = program_checks(options.model) if options.model is not None else ()
     diagnosis = replace(diagnosis, checks=(*diagnosis.checks, _scripts(), *programs))
-    text = diagnosis.as_text(verbose=options.verbose)
+    text = diagnosis.as_text()
     sys.stdout.write(printable(json.dumps(diagnosis.as_dict(), indent=2) if options.json else text) + "\n")
     return 0 if diagnosis.ok else 1
 

@@ -17,8 +17,6 @@ from model_profiling.runner.compilers import can_be_fetched
 from model_profiling.runner.features import AARCH64_LINUX, FEATURES, detect_host, this_platform
 from model_profiling.targets.emulated import EmulatedTarget, can_be_had
 
-_FOR_SOME_WORK = ("SME2 emulation", "adb", "Android NDK", "CMake", "git")
-
 
 @dataclass(frozen=True, slots=True)
 class TargetState:
@@ -38,26 +36,15 @@ class Diagnosis(CheckList):
     targets: tuple[TargetState, ...]
     devices: tuple[KnownDevice, ...] = DEVICES
 
-    def as_text(self, *, verbose: bool = False) -> str:
-        """Checks, features, targets, verdict; without `verbose`, missing optional things share one line."""
-        lines = [*(check_lines(self.checks) if verbose else self._short()), "", self._features()]
+    def as_text(self) -> str:
+        """Checks, features, targets, verdict."""
+        lines = [*check_lines(self.checks), "", self._features()]
         for target in self.targets:
             available = "yes" if target.available else "no "
             lines.append(f"target {target.name.ljust(8)}  {available}  {target.detail}")
         if self.targets:  # the command exists only once the kit is installed
             lines.append(f"devices known to have SME2: {sme2prof('doctor', '--devices')}")
         return "\n".join([*lines, "", f"not ready: {self.failed}" if self.failed else "ready"])
-
-    def _short(self) -> list[str]:
-        # Before installation, targets are empty and no command could show the rest.
-        some_work = [check for check in self.checks if check.name in _FOR_SOME_WORK]
-        optional = [check for check in some_work if self.targets and check.status == "optional"]
-        lines = check_lines([check for check in self.checks if check not in optional])
-        if optional:
-            names = ", ".join(check.name for check in optional)
-            more = sme2prof("doctor", "--verbose")
-            lines.append(f"----  optional, not ready: {names} ({more} says what they are for and the fix)")
-        return lines
 
     def _features(self) -> str:
         if this_platform().machine != "aarch64":

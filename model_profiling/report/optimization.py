@@ -37,8 +37,6 @@ class RewriteOutcome:
     places: tuple[Place, ...] = ()
     gain: Speedup | None = None
     """All rewrites compared with all but this one; it chose, and is not the reported speedup."""
-    outside_without: int | None = None
-    """Operators outside if only this one is left out."""
 
     @property
     def count(self) -> int:

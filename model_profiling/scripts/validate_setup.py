@@ -2,7 +2,7 @@
 """Check that this machine can profile; the same as `sme2prof doctor`.
 
 examples:
-  python model_profiling/scripts/validate_setup.py --verbose
+  python model_profiling/scripts/validate_setup.py
   python model_profiling/scripts/validate_setup.py --prerequisites
 """
 

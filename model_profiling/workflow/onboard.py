@@ -5,7 +5,7 @@ from __future__ import annotations
 import importlib.util
 import keyword
 import shlex
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from pathlib import Path
 
 from model_profiling.core import files
@@ -68,37 +68,9 @@ class NewModelFolder:
     folder: Path
     in_kit: bool
     """Whether the kit finds it by itself; otherwise SME2PROF_MODELS must name its parent folder."""
-
-    @property
-    def files(self) -> dict[str, str]:
-        return {
-            "__init__.py": "registers the model under its name",
-            "model.py": "a network that already works, with marks where yours goes (Replace:)",
-            f"test_{self.name}.py": "what must be true of the model",
-        }
-
-    @property
-    def shown(self) -> Path:
-        here = Path.cwd().resolve()
-        return self.folder.relative_to(here) if self.folder.is_relative_to(here) else self.folder
-
-    @property
-    def next(self) -> tuple[tuple[str, str], ...]:
-        """Commands in order, each with what it does."""
-        place, model = self.folder.parent, shlex.quote(str(self.shown / "model.py"))
-        listed = self.in_kit or place in registry.named_places()
-        naming = (f"export {registry.VARIABLE}={shlex.quote(str(place))}", "finds it by name")
-        test = shlex.quote(str(self.shown / f"test_{self.name}.py"))
-        return (
-            *(() if listed else (naming,)),
-            (f"$EDITOR {model}", "make it your model"),
-            (f"python -m pytest {test}", "runs its own test"),
-            (sme2prof("profile", self.name, "--dtype", "all"), "exports it, compares with PyTorch, runs it"),
-        )
-
-    def as_dict(self) -> dict[str, object]:
-        content = asdict(self) | {"folder": str(self.folder), "files": list(self.files)}
-        return {"schema_version": 1, **content, "next": [command for command, _ in self.next]}
+    files: tuple[str, ...]
+    next: tuple[str, ...]
+    """Commands in order."""
 
 
 def make_model_folder(name: str, place: Path | None = None) -> NewModelFolder:
@@ -113,10 +85,23 @@ def make_model_folder(name: str, place: Path | None = None) -> NewModelFolder:
     if folder.exists():
         raise InputError(f"{folder} already exists", "choose another name; nothing was overwritten")
     cls = "".join(part[:1].upper() + part[1:] for part in name.split("_"))
-    for file, text in _TEMPLATES.items():
-        content = text.replace("NAME", name).replace("CLASS", cls)
-        files.write_text(folder / file.replace("NAME", name), content)
-    return NewModelFolder(name, folder, place == registry.KIT.resolve())
+    made = {file.replace("NAME", name): text for file, text in _TEMPLATES.items()}
+    for file, text in made.items():
+        files.write_text(folder / file, text.replace("NAME", name).replace("CLASS", cls))
+    in_kit = place == registry.KIT.resolve()
+    naming = f"export {registry.VARIABLE}={shlex.quote(str(place))}"
+    return NewModelFolder(
+        name,
+        folder,
+        in_kit,
+        tuple(made),
+        (
+            *(() if in_kit or place in registry.named_places() else (naming,)),
+            f"$EDITOR {shlex.quote(str(folder / 'model.py'))}",
+            f"python -m pytest {shlex.quote(str(folder / f'test_{name}.py'))}",
+            sme2prof("profile", name, "--dtype", "all"),
+        ),
+    )
 
 
 def _check_name(name: str, place: Path) -> None:

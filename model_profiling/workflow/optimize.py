@@ -227,27 +227,27 @@ class _Search:
         if every.sha256 == self.original.sha256:
             same = "the program is the same with it"
             return [*outcomes, *(outcome_of(each, "dropped", same, every.rewrites) for each in kinds)], None
-        without = {
-            kind: self.candidates.sound(set(kinds) - {kind}, self.original)
-            for kind in (kinds if len(kinds) > 1 else ())
-        }
         if self.not_timed:
-            return [*outcomes, *self._by_structure(every, kinds, without)], self._best(
-                [kind for kind in kinds if kind not in catalogue.ONLY_IF_MEASURED]
-            )
+            kept = [kind for kind in kinds if kind not in catalogue.ONLY_IF_MEASURED]
+            decided = {
+                kind: ("not measured", "kept for its structure")
+                if kind in kept
+                else ("dropped", "it may be slower, and nothing was timed")
+                for kind in kinds
+            }
+            made = [outcome_of(kind, *decided[kind], every.rewrites) for kind in kinds]
+            return [*outcomes, *made], self._best(kept)
         if len(kinds) == 1:
             only = outcome_of(kinds[0], "kept", "the only one that fits", every.rewrites)
             return [*outcomes, only], every
+        without = {kind: self.candidates.sound(set(kinds) - {kind}, self.original) for kind in kinds}
         gains, whole = self._gains(every, without)
         decided = {kind: judged(gains[kind]) for kind in kinds}
         if whole.verdict is Verdict.FASTER and not any(word == "kept" for word, _ in decided.values()):
             harmless = [kind for kind in kinds if decided[kind][1] != "faster without it"]
             decided |= dict.fromkeys(harmless, ("kept", "helps only together with the others"))
         for kind in kinds:
-            left = without[kind]
-            outcome = outcome_of(kind, *decided[kind], every.rewrites)
-            outside = len(left.coverage.undelegated) if left else None
-            outcomes.append(replace(outcome, gain=gains[kind], outside_without=outside))
+            outcomes.append(replace(outcome_of(kind, *decided[kind], every.rewrites), gain=gains[kind]))
         return outcomes, self._best([kind for kind in kinds if decided[kind][0] == "kept"])
 
     def keep_sme2(
@@ -287,20 +287,6 @@ class _Search:
         if len(sound) == len(wanted) or (sound and self.candidates.sound(sound, self.original) is None):
             sound, wrong = [], "outputs differ from PyTorch's with it and the others together"
         return sound, [outcome_of(name, "dropped", wrong, ()) for name in wanted if name not in sound]
-
-    def _by_structure(
-        self, every: ExportResult, kinds: Sequence[str], without: Mapping[str, ExportResult | None]
-    ) -> list[RewriteOutcome]:
-        outcomes = []
-        for kind in kinds:
-            left = without.get(kind)
-            outside = len(left.coverage.undelegated) if left else None
-            if kind in catalogue.ONLY_IF_MEASURED:
-                made = outcome_of(kind, "dropped", "it may be slower, and nothing was timed", every.rewrites)
-            else:
-                made = outcome_of(kind, "not measured", "kept for its structure", every.rewrites)
-            outcomes.append(replace(made, outside_without=outside))
-        return outcomes
 
     def _gains(
         self, every: ExportResult, without: Mapping[str, ExportResult | None]

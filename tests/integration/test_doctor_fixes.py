@@ -56,7 +56,7 @@ def bare(tmp_path_factory: pytest.TempPathFactory) -> tuple[Doctor, dict[str, st
     script = ROOT / "model_profiling" / "scripts" / "validate_setup.py"
 
     def doctor() -> str:
-        return process.run([home / "venv/bin/python", script, "--verbose"], timeout=120, env=env).stdout
+        return process.run([home / "venv/bin/python", script], timeout=120, env=env).stdout
 
     return doctor, env
 
@@ -109,10 +109,10 @@ def test_an_emulator_that_is_not_there_yet(tmp_path, cli) -> None:
         "SME2PROF_QEMU": "",
         "PYTHONPATH": str(ROOT),
     }
-    told = cli("doctor", "--verbose", **env).stdout
+    told = cli("doctor", **env).stdout
     fix = fix_of("SME2 emulation", told)
     assert fix is not None
     if not fix.endswith("doctor --fetch"):
         missing(f"anywhere to fetch QEMU from: {fix}")
     follow(fix, env)
-    assert fix_of("SME2 emulation", cli("doctor", "--verbose", **env).stdout) is None
+    assert fix_of("SME2 emulation", cli("doctor", **env).stdout) is None
