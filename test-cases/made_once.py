@@ -25,7 +25,7 @@ try:
     from model_profiling.models.catalog import load_model
     from model_profiling.runs import Run
     from model_profiling.workflow.measure import RunOptions, run_file
-    from model_profiling.workflow.profile import find_or_export
+    from model_profiling.workflow.profile import ProfileOptions, find_or_export
 except ModuleNotFoundError as missing:
     cure = "run `bash model_profiling/scripts/setup_repo.sh` and use .venv/bin/python"
     sys.stderr.write(f"error: the test cases need the Python module {missing.name}; {cure}\n")
@@ -54,7 +54,7 @@ def export_anew(dtype: str) -> ExportResult:
 
 def exported(dtype: str) -> ExportResult:
     """An export that is still good, or a new one."""
-    return read_export(find_or_export(_asked["model"], dtype=dtype, outdir=home()))
+    return read_export(find_or_export(_asked["model"], ProfileOptions(dtype=dtype, outdir=home())))
 
 
 def config() -> Path:

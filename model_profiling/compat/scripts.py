@@ -245,7 +245,9 @@ def _test(options: argparse.Namespace) -> int:
     run_dir = options.outdir / "runs" / ("android" if choice.name == "android" else "mac")
     with shown_progress(lines=True) as progress:
         target = open_target(plan_targets(choice).main)
-        program = find_or_export("toy_cnn", dtype=options.dtype, outdir=options.outdir, progress=progress)
+        program = find_or_export(
+            "toy_cnn", ProfileOptions(dtype=options.dtype, outdir=options.outdir), progress
+        )
         config = make_config(target, program, run_dir, ProfileOptions(budget_s=6))
         (outcome,) = run_together([config], target, RunOptions(force=True), progress=progress)
     validation = validate(outcome.run_dir)

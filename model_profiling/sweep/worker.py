@@ -111,16 +111,16 @@ def export_program(program: Program, artifacts: Path, versions: str) -> TaskResu
     """Export into the folder `artifacts`, the program last: if it is there, all of its files are."""
 
     def export(folder: Path) -> bytes:
-        from model_profiling.workflow.profile import find_or_export
+        from model_profiling.workflow.profile import ProfileOptions, find_or_export
 
-        exported = find_or_export(
-            program.model,
+        options = ProfileOptions(
             dtype=program.dtype,
             backend=program.backend,
             outdir=folder,
             calibration=program.calibration,
             keep=program.keep,
         )
+        exported = find_or_export(program.model, options)
         for path in sorted(exported.parent.iterdir(), key=lambda path: path == exported):
             files.move(path, artifacts / path.name)
         return b""

@@ -44,9 +44,9 @@ from model_profiling.workflow.measure import RunOptions
 from model_profiling.workflow.profile import (
     ProfileOptions,
     ProfileOutcome,
+    find_or_export,
     one_case,
     profile_programs,
-    program_of,
 )
 from model_profiling.workflow.report import write_page
 
@@ -113,7 +113,7 @@ def profile_dtypes(
     left_out: dict[str, str] = {}
     for dtype in dtypes:
         try:
-            programs[dtype] = program_of(model, options, progress, dtype)
+            programs[dtype] = find_or_export(model, options, progress, dtype)
         except ProfilingError as problem:
             if isinstance(problem, InUseError) or (isinstance(problem, SetupError) and not programs):
                 raise  # so it would be with the next format

@@ -55,85 +55,6 @@ from model_profiling.workflow.measure import (
     with_evidence,
 )
 
-# The program to profile: the .pte file that the user named, a current export, or a new export.
-
-
-def find_or_export(
-    model: str | NamedModel,
-    *,
-    dtype: str | None = None,
-    backend: str | None = None,
-    outdir: Path | None = None,
-    calibration: str | None = None,
-    keep: tuple[str, ...] = (),
-    progress: Progress | None = None,
-) -> Path:
-    """Return the .pte of `model`. A registered model is exported again only if the result could differ; a
-    user's own model is always exported, because its dependencies are unknown. `dtype` and `backend` (default
-    fp32, xnnpack), `calibration` and `keep` apply to exports only."""
-    progress = progress or Silent()
-    if isinstance(model, str) and model.endswith(".pte"):
-        program = under_either_name(Path(model))
-        if not program.is_file():
-            raise InputError(f"there is no program {program}", "correct the path, or name a model to export")
-        given = {"--dtype": dtype, "--backend": backend, "--calibrate": calibration, "--keep": keep or None}
-        for option, value in given.items():
-            if value is not None:
-                raise InputError(
-                    f"{program} is exported already", f"{option} applies to models; leave it out"
-                )
-        return program
-    dtype, backend = dtype or "fp32", backend or "xnnpack"
-    artifacts = outdir / "artifacts" if outdir else None
-    # Calibration inputs and kept modules are the user's own, like a model of theirs.
-    own = not isinstance(model, str) or calibration or keep
-    if not own and (current := _current_export(str(model), dtype, backend, artifacts)):
-        progress.stage(f"using {current}")
-        return current
-    what = f"exports {model if isinstance(model, str) else model.name}"
-    with working_beside(what, waiting=progress.stage):
-        return export_model(
-            model,
-            dtype=dtype,
-            backend=backend,
-            outdir=artifacts,
-            calibration=calibration,
-            keep=keep,
-            progress=progress,
-        ).pte
-
-
-def _current_export(model: str, dtype: str, backend: str, artifacts: Path | None) -> Path | None:
-    """Return an earlier export of one of the kit's models if a new one would be the same: it is complete, of
-    the same variant, made with the installed versions, and newer than all that it was made from."""
-    chosen, wanted = registry.choose(model), parse_format(dtype)
-    if chosen is None or wanted.kind == "own":
-        return None
-    entry = registry.discover()[chosen.model]
-    home = registry.home_of(entry)
-    if home is None or entry.source != "kit":
-        return None
-    folder = artifacts or Path(f"out_{chosen.file_name}") / "artifacts"
-    pte = folder / f"{chosen.file_name}_{backend}_{wanted.word()}.pte"
-    try:
-        summary = read_export(pte)
-        made = pte.stat().st_mtime
-    except (OSError, ProfilingError):
-        return None
-    whole = files.sha256(pte) == summary.sha256 and summary.etrecord.is_file()
-    same_tools = summary.versions == versions() and summary.seed == 0 and not summary.accuracy.real_inputs
-    sources = [
-        *chosen.files,
-        *home.rglob("*.py"),
-        *registry.KIT.glob("*.py"),
-        *registry.KIT.glob("*/*.py"),  # a model may use parts of another
-        *Path(exporter.__file__).parent.glob("*.py"),
-    ]
-    usable = whole and not summary.accuracy.problem and summary.source == chosen.source
-    newer = all(source.stat().st_mtime <= made for source in sources)
-    return pte if usable and same_tools and newer else None
-
-
 Lengths = Mapping[str, tuple[int, ...]]
 Values = Mapping[str, tuple[float, ...]]
 """What inputs are given, by their name or number."""
@@ -183,19 +104,85 @@ class ProfileOptions(Schedule):
         return {name: value for name, value in {**usual, **given}.items() if name in names}
 
 
-def program_of(
-    model: str | NamedModel, options: ProfileOptions, progress: Progress, dtype: str | None = None
+# The program to profile: the .pte file that the user named, a current export, or a new export.
+
+
+def find_or_export(
+    model: str | NamedModel,
+    options: ProfileOptions | None = None,
+    progress: Progress | None = None,
+    dtype: str | None = None,
 ) -> Path:
-    """Return the program of `model` in `dtype`, exported if needed."""
-    return find_or_export(
-        model,
-        dtype=dtype or options.dtype,
-        backend=options.backend,
-        outdir=options.outdir,
-        calibration=options.calibration,
-        keep=options.keep,
-        progress=progress,
+    """Return the .pte of `model`, in `dtype` or that of `options`. A registered model is exported again only
+    if the result could differ; a user's own model is always exported, because its dependencies are unknown.
+    """
+    options, progress = options or ProfileOptions(), progress or Silent()
+    dtype, backend, calibration, keep = (
+        dtype or options.dtype,
+        options.backend,
+        options.calibration,
+        options.keep,
     )
+    if isinstance(model, str) and model.endswith(".pte"):
+        program = under_either_name(Path(model))
+        if not program.is_file():
+            raise InputError(f"there is no program {program}", "correct the path, or name a model to export")
+        given = {"--dtype": dtype, "--backend": backend, "--calibrate": calibration, "--keep": keep or None}
+        for option, value in given.items():
+            if value is not None:
+                raise InputError(
+                    f"{program} is exported already", f"{option} applies to models; leave it out"
+                )
+        return program
+    dtype, backend = dtype or "fp32", backend or "xnnpack"
+    artifacts = options.outdir / "artifacts" if options.outdir else None
+    # Calibration inputs and kept modules are the user's own, like a model of theirs.
+    own = not isinstance(model, str) or calibration or keep
+    if not own and (current := _current_export(str(model), dtype, backend, artifacts)):
+        progress.stage(f"using {current}")
+        return current
+    what = f"exports {model if isinstance(model, str) else model.name}"
+    with working_beside(what, waiting=progress.stage):
+        return export_model(
+            model,
+            dtype=dtype,
+            backend=backend,
+            outdir=artifacts,
+            calibration=calibration,
+            keep=keep,
+            progress=progress,
+        ).pte
+
+
+def _current_export(model: str, dtype: str, backend: str, artifacts: Path | None) -> Path | None:
+    """Return an earlier export of one of the kit's models if a new one would be the same: it is complete, of
+    the same variant, made with the installed versions, and newer than all that it was made from."""
+    chosen, wanted = registry.choose(model), parse_format(dtype)
+    if chosen is None or wanted.kind == "own":
+        return None
+    entry = registry.discover()[chosen.model]
+    home = registry.home_of(entry)
+    if home is None or entry.source != "kit":
+        return None
+    folder = artifacts or Path(f"out_{chosen.file_name}") / "artifacts"
+    pte = folder / f"{chosen.file_name}_{backend}_{wanted.word()}.pte"
+    try:
+        summary = read_export(pte)
+        made = pte.stat().st_mtime
+    except (OSError, ProfilingError):
+        return None
+    whole = files.sha256(pte) == summary.sha256 and summary.etrecord.is_file()
+    same_tools = summary.versions == versions() and summary.seed == 0 and not summary.accuracy.real_inputs
+    sources = [
+        *chosen.files,
+        *home.rglob("*.py"),
+        *registry.KIT.glob("*.py"),
+        *registry.KIT.glob("*/*.py"),  # a model may use parts of another
+        *Path(exporter.__file__).parent.glob("*.py"),
+    ]
+    usable = whole and not summary.accuracy.problem and summary.source == chosen.source
+    newer = all(source.stat().st_mtime <= made for source in sources)
+    return pte if usable and same_tools and newer else None
 
 
 @dataclass(frozen=True, slots=True)
@@ -298,7 +285,7 @@ def open_program(model: str | NamedModel, options: ProfileOptions, progress: Pro
     if options.outdir is not None:
         check_folder(options.outdir)
     open_target(plan_targets(options.target).main)  # fail before anything is exported
-    return program_of(model, options, progress)
+    return find_or_export(model, options, progress)
 
 
 def profile_programs(

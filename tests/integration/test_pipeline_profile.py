@@ -190,10 +190,10 @@ def test_a_registered_model_is_exported_once(exported, tmp_path: Path) -> None:
         def advance(self, done: int, total: int, text: str = "") -> None:
             """Not looked at."""
 
-    found = find_or_export("toy_cnn", outdir=tmp_path, progress=Noted())
+    found = find_or_export("toy_cnn", ProfileOptions(outdir=tmp_path), Noted())
     assert found == artifacts / made.pte.name and stages == [f"using {found}"]
     found.write_bytes(found.read_bytes() + b"\0")
-    again = find_or_export("toy_cnn", outdir=tmp_path, progress=Noted())
+    again = find_or_export("toy_cnn", ProfileOptions(outdir=tmp_path), Noted())
     assert again.read_bytes() == made.pte.read_bytes()
     steps = [stage for stage in stages if "fp32" in stage and not stage.startswith("using")]
     assert [step.split()[0] for step in steps] == ["tracing", "lowering", "checking"], "each names the format"
