@@ -180,26 +180,19 @@ def _measure(
     quiet: bool,
     as_json: bool,
     target: str | None,
-    threads: tuple[int, ...] | None,
     force: bool,
     no_wait: bool,
     **given: Any,
 ) -> tuple[Comparison, int, Path]:
     """Return the comparison, exit code 2 if a program failed, and the folder of the runs."""
+    from model_profiling.workflow.compare_programs import compare_programs
     from model_profiling.workflow.measure import RunOptions
-    from model_profiling.workflow.profile import compare_programs
+    from model_profiling.workflow.profile import ProfileOptions
 
+    options = ProfileOptions(target=parse_target(target or "auto"), **given)
+    run = RunOptions(force=force, command_line=frame.command_line())
     with measuring(frame.KEPT, quiet=quiet, no_wait=no_wait) as progress:
-        compared = compare_programs(
-            a,
-            b,
-            **gates,
-            **given,
-            target=parse_target(target or "auto"),
-            threads=threads or (1,),
-            run=RunOptions(force=force, command_line=frame.command_line()),
-            progress=progress,
-        )
+        compared = compare_programs(a, b, options, run, **gates, progress=progress)
     if not quiet and not as_json:
         frame.say(f"A's run: {compared.a}\nB's run: {compared.b}\n")
     failed = print_warnings(compared.warnings, quiet=quiet or as_json)

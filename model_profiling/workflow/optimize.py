@@ -15,11 +15,6 @@ from pathlib import Path
 
 from model_profiling.config import names
 from model_profiling.config.series import WarningLine
-from model_profiling.config.settings import (
-    Experiment,
-    ProfileConfig,
-    Schedule,
-)
 from model_profiling.core import files
 from model_profiling.core.errors import ExportError, InputError, RunError, SetupError
 from model_profiling.core.formatting import did_you_mean, duration
@@ -46,13 +41,12 @@ from model_profiling.runs.schedule import emulated_seconds
 from model_profiling.statistics.speedup import Speedup, Verdict
 from model_profiling.targets import Target, open_target, plan_targets
 from model_profiling.targets.machine_lock import working_beside
+from model_profiling.workflow.compare_programs import ProgramsCompared, compare_programs, one_program
 from model_profiling.workflow.dtypes import on_sme2
 from model_profiling.workflow.measure import RunOptions, run_together
 from model_profiling.workflow.profile import (
     Case,
     ProfileOptions,
-    ProgramsCompared,
-    compare_programs,
     make_config,
     one_case,
 )
@@ -300,19 +294,19 @@ class _Search:
             gains[kind] = compare_timed(left, whole, same_run=False)
         return gains, compare_timed(original, whole, same_run=False)
 
+    @property
+    def measuring(self) -> ProfileOptions:
+        """Half of the budget chooses, the other half confirms."""
+        half = (self.options.budget_s or _BUDGET_S) / 2
+        options = {"budget_s": half, "threads": self.options.threads[:1]}
+        return self.options.model_copy(update=options)
+
     def _in_turns(self, programs: Sequence[Path]) -> list[Timed]:
         """The latencies of programs that take turns in the same launches."""
         self.candidates.progress.stage(f"measuring {len(programs)} programs in turns, to choose")
-        folder = self.candidates.folder
         configs = [
-            ProfileConfig(
-                model=program.resolve(),
-                output_root=(folder / f"turns-{number}").resolve(),
-                target=self.place.choice,
-                experiments=(Experiment(name="program", sme2="on", threads=self.options.threads[:1]),),
-                schedule=Schedule(budget_s=(self.options.budget_s or _BUDGET_S) / 2),
-                method=self.case.method,
-                inputs=self.case.inputs,
+            one_program(
+                self.place, program, self.candidates.folder / f"turns-{number}", self.measuring, self.case
             )
             for number, program in enumerate(programs)
         ]
@@ -399,21 +393,9 @@ def _remove(program: Path) -> None:
 
 
 def _confirm(original: Path, program: Path, search: _Search, home: Path) -> ProgramsCompared:
-    options = search.options
     search.candidates.progress.stage("measuring the choice again, on fresh turns")
-    return compare_programs(
-        original,
-        program,
-        target=options.target,
-        threads=options.threads[:1],
-        budget_s=(options.budget_s or _BUDGET_S) / 2,
-        method=options.method,
-        lengths=options.lengths,
-        values=options.values,
-        outdir=home,
-        run=replace(search.run, force=True),
-        progress=search.candidates.progress,
-    )
+    options, run = search.measuring.model_copy(update={"outdir": home}), replace(search.run, force=True)
+    return compare_programs(original, program, options, run, progress=search.candidates.progress)
 
 
 def _facts(made: ExportResult, home: Path, run_dir: Path | None, proof: _Proof) -> ProgramFacts:

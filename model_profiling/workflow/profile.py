@@ -3,18 +3,16 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Annotated, Any
 
 from pydantic import BeforeValidator, Field, model_validator
 
-from model_profiling.analysis.structure import Aspect
 from model_profiling.config import names
-from model_profiling.config.series import Diagnostic, Series, WarningLine, warning_lines
+from model_profiling.config.series import Diagnostic, WarningLine, warning_lines
 from model_profiling.config.settings import (
-    Experiment,
     Inputs,
     ProfileConfig,
     Schedule,
@@ -30,7 +28,6 @@ from model_profiling.export.exporter import export_model, versions
 from model_profiling.export.records import read_export
 from model_profiling.models import registry
 from model_profiling.models.catalog import NamedModel
-from model_profiling.report.comparison_document import Comparison
 from model_profiling.report.data import ReportData
 from model_profiling.report.tables import AnalysedRun
 from model_profiling.runs.begin import check_folder, check_startable
@@ -42,7 +39,6 @@ from model_profiling.runs.schedule import emulated_seconds
 from model_profiling.statistics.measure import EXACT_ROUNDS
 from model_profiling.targets import Target, TargetChoice, TargetPlan, open_target, plan_targets
 from model_profiling.targets.machine_lock import working_beside
-from model_profiling.workflow.compare import asked_gates, compare
 from model_profiling.workflow.measure import (
     LADDER,
     RungAsked,
@@ -51,7 +47,6 @@ from model_profiling.workflow.measure import (
     make_rung_config,
     publish,
     publish_proof,
-    run_together,
     with_evidence,
 )
 
@@ -404,80 +399,3 @@ def _without_effect(target: Target, options: ProfileOptions) -> tuple[Diagnostic
         )
         for name in sorted(given)
     )
-
-
-# Two programs that take turns on one machine, and the comparison of the two runs.
-
-_EXPERIMENT = "program"
-"""Experiment name of both programs: the same, so that equal thread counts are matched."""
-
-
-@dataclass(frozen=True, slots=True)
-class ProgramsCompared:
-    comparison: Comparison
-    a: Path
-    b: Path
-    home: Path
-    warnings: tuple[WarningLine, ...]
-    """One line for each kind, with the sides that it concerns."""
-
-
-def compare_programs(
-    a: Path,
-    b: Path,
-    *,
-    target: TargetChoice | None = None,
-    threads: tuple[int, ...] = (1,),
-    budget_s: float | None = None,
-    method: str | None = None,
-    lengths: Lengths | None = None,
-    values: Values | None = None,
-    outdir: Path | None = None,
-    run: RunOptions | None = None,
-    limit: float | None = None,
-    fail_on: Iterable[Aspect] = (),
-    progress: Progress | None = None,
-) -> ProgramsCompared:
-    """Measure both programs in the same launches and judge B against A: their only method, or the one that is
-    chosen, at one length. The runs are kept in `outdir` (default `out_compare/<A>_vs_<B>`, with the case if
-    one is chosen), one folder each, like any other runs."""
-    run = run or RunOptions()
-    programs = [find_or_export(str(path)) for path in (a, b)]
-    chosen = ProfileOptions(method=method, lengths=lengths or {}, values=values or {}, budget_s=budget_s)
-    cases = [one_case(program, chosen) for program in programs]
-    place = open_target(plan_targets(target or TargetChoice()).main)
-    gates = asked_gates(limit, fail_on)
-    if not place.timings_are_latency and (limit is not None or not gates):
-        raise InputError(
-            f"times on target {place.name} are not latencies: they cannot be compared",
-            "compare kernels or structure instead (--fail-on-change), or "
-            "measure on an Arm machine; --target host compares on this CPU, which says nothing about Arm",
-        )
-    case_words = names.with_method(f"{a.stem}_vs_{b.stem}", method, cases[0].inputs.file_words)
-    home = outdir or Path("out_compare") / case_words
-    check_folder(home)
-    configs = []
-    for side, program, case in zip("ab", programs, cases, strict=True):
-        root = home / side / place.place
-        check_startable(root)
-        config = ProfileConfig(
-            model=program.resolve(),
-            output_root=root.resolve(),
-            target=place.choice,
-            experiments=(Experiment(name=_EXPERIMENT, sme2="on", threads=threads),),
-            schedule=Schedule(**chosen.given(Schedule.model_fields)),
-            method=case.method,
-            inputs=case.inputs,
-        )
-        configs.append(config)
-    ours, theirs = run_together(configs, place, run, progress=progress)
-    found = compare(ours.run_dir, theirs.run_dir, limit=limit, fail_on=gates)
-    found = replace(found, a=replace(found.a, name=str(a)), b=replace(found.b, name=str(b)))
-    sides = {"A": ours.data, "B": theirs.data}
-    remarks = (
-        replace(remark, series=Series(side, remark.series.threads)) if remark.series else remark
-        for side, data in sides.items()
-        for remark in data.remarks
-    )
-    known = {Series(side, series.threads) for side, data in sides.items() for series in data.run.series}
-    return ProgramsCompared(found, ours.run_dir, theirs.run_dir, home, warning_lines(remarks, known))

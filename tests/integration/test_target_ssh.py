@@ -28,8 +28,9 @@ from model_profiling.targets import Job, LockstepJob, TargetChoice, open_target,
 from model_profiling.targets.remote.folder import RemoteFolder
 from model_profiling.targets.remote.shell import LinkLost
 from model_profiling.targets.remote.ssh import SshTarget
+from model_profiling.workflow.compare_programs import compare_programs
 from model_profiling.workflow.measure import RunOptions
-from model_profiling.workflow.profile import compare_programs
+from model_profiling.workflow.profile import ProfileOptions
 
 SMALL = f"{ROOT / 'tests/models/unseen.py'}:unet"  # where it is emulated, larger ones take their time
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="the kit's runner goes along from Linux only")
@@ -137,7 +138,8 @@ def test_everything_comes_back_and_a_second_run_sends_nothing(connect, arm, toy,
 def test_two_programs_are_compared_there(toy, exported, tmp_path) -> None:
     board = replace(parse_target("ssh:board"), device_path=str(tmp_path / "there"))
     other = exported(SMALL).pte
-    judge = partial(compare_programs, other, toy, target=board, budget_s=0.5, outdir=tmp_path / "o")
+    options = ProfileOptions(target=board, budget_s=0.5, outdir=tmp_path / "o")
+    judge = partial(compare_programs, other, toy, options)
     if ON_ARM:
         found = judge()
         (series,) = found.comparison.series

@@ -1,0 +1,93 @@
+"""Two programs that take turns on one machine, and the comparison of the two runs."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from model_profiling.analysis.structure import Aspect
+from model_profiling.config import names
+from model_profiling.config.series import WarningLine, warning_lines
+from model_profiling.config.series import Series
+from model_profiling.config.settings import Experiment, ProfileConfig, Schedule
+from model_profiling.core.errors import InputError
+from model_profiling.core.stdio import Progress
+from model_profiling.report.comparison_document import Comparison
+from model_profiling.runs.begin import check_folder, check_startable
+from model_profiling.targets import Target, open_target, plan_targets
+from model_profiling.workflow.compare import asked_gates, compare
+from model_profiling.workflow.measure import RunOptions, run_together
+from model_profiling.workflow.profile import Case, ProfileOptions, find_or_export, one_case
+
+
+def one_program(
+    target: Target, program: Path, root: Path, options: ProfileOptions, case: Case
+) -> ProfileConfig:
+    """Return the config of a program that others are compared with: one experiment, of the same name in all
+    of them, so that equal thread counts are matched."""
+    return ProfileConfig(
+        model=program.resolve(),
+        output_root=root.resolve(),
+        target=target.choice,
+        experiments=(Experiment(name="program", sme2="on", threads=options.threads),),
+        schedule=Schedule(**options.given(Schedule.model_fields)),
+        method=case.method,
+        inputs=case.inputs,
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class ProgramsCompared:
+    comparison: Comparison
+    a: Path
+    b: Path
+    home: Path
+    warnings: tuple[WarningLine, ...]
+    """One line for each kind, with the sides that it concerns."""
+
+
+def compare_programs(
+    a: Path,
+    b: Path,
+    options: ProfileOptions,
+    run: RunOptions | None = None,
+    *,
+    limit: float | None = None,
+    fail_on: Iterable[Aspect] = (),
+    progress: Progress | None = None,
+) -> ProgramsCompared:
+    """Measure both programs in the same launches and judge B against A. The runs are kept in the `outdir` of
+    `options` (default `out_compare/<A>_vs_<B>`, with the case if one is chosen), one folder each, like any
+    other runs."""
+    programs = [find_or_export(str(path)) for path in (a, b)]
+    cases = [one_case(program, options) for program in programs]
+    place = open_target(plan_targets(options.target).main)
+    gates = asked_gates(limit, fail_on)
+    if not place.timings_are_latency and (limit is not None or not gates):
+        raise InputError(
+            f"times on target {place.name} are not latencies: they cannot be compared",
+            "compare kernels or structure instead (--fail-on-change), or "
+            "measure on an Arm machine; --target host compares on this CPU, which says nothing about Arm",
+        )
+    case_words = names.with_method(f"{a.stem}_vs_{b.stem}", options.method, cases[0].inputs.file_words)
+    home = options.outdir or Path("out_compare") / case_words
+    check_folder(home)
+    roots = [home / side / place.place for side in "ab"]
+    for root in roots:
+        check_startable(root)
+    configs = [
+        one_program(place, program, root, options, case)
+        for program, root, case in zip(programs, roots, cases, strict=True)
+    ]
+    ours, theirs = run_together(configs, place, run or RunOptions(), progress=progress)
+    found = compare(ours.run_dir, theirs.run_dir, limit=limit, fail_on=gates)
+    found = replace(found, a=replace(found.a, name=str(a)), b=replace(found.b, name=str(b)))
+    sides = {"A": ours.data, "B": theirs.data}
+    remarks = (
+        replace(remark, series=Series(side, remark.series.threads)) if remark.series else remark
+        for side, data in sides.items()
+        for remark in data.remarks
+    )
+    known = {Series(side, series.threads) for side, data in sides.items() for series in data.run.series}
+    return ProgramsCompared(found, ours.run_dir, theirs.run_dir, home, warning_lines(remarks, known))
