@@ -184,7 +184,7 @@ _OUTSIDE = Undelegated(
 
 
 def _exports() -> list[bytes]:
-    close = Deviation(1e-7, 1e-7, 1e-4, 2.0)
+    close = Deviation(1e-7, 1e-7, 1e-4, 2.0, "identical", ())
     whole = ExportResult(
         model="m", source="/m.py:m", dtype="fp32", backend="xnnpack", seed=0, pte=Path("m.pte"),
         etrecord=Path("m.pte.etrecord"), graph=None, summary=Path("m.pte.json"), sha256="0", size_bytes=1,

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from dataclasses import asdict
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import click
 
@@ -28,9 +27,6 @@ from model_profiling.config.sweep import parse_sweep
 from model_profiling.core import files
 from model_profiling.core.formatting import plural
 from model_profiling.runner.machine import target_kinds
-
-if TYPE_CHECKING:
-    from model_profiling.config.sweep import SweepConfig
 
 
 @frame.command(
@@ -81,21 +77,12 @@ def check(path: Path, as_json: bool) -> int:
     if problems:
         return 1
     if sweep is not None:
-        frame.say(f"{path} is fine{_counted(sweep)}")
+        frame.say(f"{path} is fine; `sme2prof sweep {path} --dry-run` lists its cells")
     if config is not None:
         counts = plural(len(config.experiments), "experiment"), plural(len(pairs(config)), "comparison")
         frame.say(f"{path} is fine: {', '.join(counts)}")
         frame.say(f"model        {config.model}\noutput_root  {config.output_root}")
     return 0
-
-
-def _counted(sweep: SweepConfig) -> str:
-    from model_profiling.sweep.cells import all_cells, jobs
-
-    cells = all_cells(sweep)
-    left_out = sum(cell.state == "left out" for cell in cells)
-    counted = f": {plural(len(cells) - left_out, 'cell')} in {plural(len(jobs(sweep)), 'run')}"
-    return f"{counted}{f', {left_out} left out' if left_out else ''}"
 
 
 @frame.command("schema", example="sme2prof config schema > config.schema.json")

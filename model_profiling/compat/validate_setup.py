@@ -8,20 +8,12 @@ import sys
 from dataclasses import replace
 from pathlib import Path
 
-import model_profiling
 from model_profiling.compat import ArgumentParser
 from model_profiling.core.formatting import printable
 from model_profiling.core.records import Check, check_unless
 from model_profiling.core.stdio import checked_output, end_like_ctrl_c
 from model_profiling.doctor import examine, prerequisites
 from model_profiling.doctor.checks import program_checks
-
-_SCRIPTS = (
-    *("analyze_results.py", "generate_combined_report.py", "generate_config.py", "generate_report.py"),
-    *("android_pipeline.py", "linux_pipeline.py", "mac_pipeline.py", "run_quick_test.py"),
-    *("validate_pipeline.py", "validate_results.py", "validate_setup.py"),
-    *("build_runners.sh", "check_prereqs.sh", "download_scripts.sh", "find_python.sh", "setup_repo.sh"),
-)
 
 
 @checked_output
@@ -47,15 +39,7 @@ def validate_setup(description: str | None) -> int:
 def _check(options: argparse.Namespace) -> int:
     diagnosis = prerequisites(phones=options.android_run) if options.prerequisites else examine()
     programs = program_checks(options.model) if options.model is not None else ()
-    diagnosis = replace(diagnosis, checks=(*diagnosis.checks, _scripts(), *programs))
+    diagnosis = replace(diagnosis, checks=(*diagnosis.checks, *programs))
     text = diagnosis.as_text()
     sys.stdout.write(printable(json.dumps(diagnosis.as_dict(), indent=2) if options.json else text) + "\n")
     return 0 if diagnosis.ok else 1
-
-
-def _scripts() -> Check:
-    """The scripts of the documents; a partial copy of the kit may lack some."""
-    folder = Path(model_profiling.__file__).parent / "scripts"
-    missing = [f"{name} is missing" for name in _SCRIPTS if not (folder / name).is_file()]
-    cure = "git checkout model_profiling/scripts, or get the kit again with download_scripts.sh"
-    return check_unless(missing, "scripts", f"all {len(_SCRIPTS)} in {folder}", cure)

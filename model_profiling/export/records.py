@@ -55,11 +55,10 @@ class Deviation:
     differs."""
     tolerance: float
     """The largest accepted `max_rel`."""
-    largest: float | None = None
+    largest: float | None
     """The largest magnitude among the reference's floating-point values; None if it has none."""
-    verdict: Verdict | None = None
-    """None in records of earlier versions of the kit, which judged by `max_rel` alone."""
-    outputs: tuple[OutputParity, ...] = ()
+    verdict: Verdict
+    outputs: tuple[OutputParity, ...]
 
     @property
     def vanished(self) -> bool:
@@ -68,7 +67,7 @@ class Deviation:
 
     @property
     def ok(self) -> bool:
-        return self.max_rel <= self.tolerance if self.verdict is None else self.verdict != "mismatch"
+        return self.verdict != "mismatch"
 
     @property
     def distance(self) -> str:
@@ -84,12 +83,12 @@ class Deviation:
 
     @property
     def remarks(self) -> str:
-        return "" if self.verdict is None else Parity(self.outputs, self.verdict).remarks
+        return Parity(self.outputs, self.verdict).remarks
 
     @property
     def text(self) -> str:
-        """The verdict with what figures alone do not say; empty in records of earlier versions."""
-        return "" if self.verdict is None else Parity(self.outputs, self.verdict).text
+        """The verdict with what figures alone do not say."""
+        return Parity(self.outputs, self.verdict).text
 
 
 @dataclass(frozen=True, slots=True)

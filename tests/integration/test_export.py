@@ -23,7 +23,7 @@ from model_profiling.core.number_formats import parse_format
 from model_profiling.export import export_model, lowering
 from model_profiling.export.accuracy import deviation
 from model_profiling.export.exporter import accuracy_warnings
-from model_profiling.export.records import Accuracy, Deviation, read_export
+from model_profiling.export.records import Accuracy, read_export
 from model_profiling.program import read_program
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -348,11 +348,6 @@ def test_answers_and_infinities_that_are_meant(tmp_path: Path) -> None:
     assert [output.dtype for output in result.accuracy.lowering.outputs] == ["int64", "bool", "float32"]
     assert "NaN or infinite in both" in result.accuracy.lowering.text
     assert replace(read_export(result.pte), graph=None) == result
-
-
-def test_records_of_earlier_kits_are_judged_by_their_figures() -> None:
-    assert Deviation(0.1, 0.02, 0.03).ok and not Deviation(0.1, 0.04, 0.03).ok
-    says(Deviation(0.1, 0.04, 0.03).distance, "0.04 of", "0.03")
 
 
 def test_a_full_disk_is_said_and_nothing_half_written_stays(sme2prof: Run, tiny_disk: Path) -> None:

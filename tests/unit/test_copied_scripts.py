@@ -102,16 +102,6 @@ def test_scripts_started_by_the_system_s_python_use_the_clone_s_environment(tmp_
     says(done.stderr, "Python module click", "setup_repo.sh", ".venv/bin/python")
 
 
-def test_a_missing_script_is_noticed(tmp_path: Path) -> None:
-    folder = _copied_kit(tmp_path) / "scripts"
-    words = [sys.executable, folder / "validate_setup.py", "--prerequisites"]
-    assert "FAIL" not in process.run(words, timeout=60, cwd=tmp_path).stdout
-    (folder / "mac_pipeline.py").unlink()
-    done = process.run(words, timeout=60, cwd=tmp_path)
-    assert done.returncode == 1
-    says(done.stdout, "FAIL  scripts", "mac_pipeline.py", "git checkout")
-
-
 @contextlib.contextmanager
 def _served(folder: Path) -> Iterator[str]:
     handler = functools.partial(_Quiet, directory=str(folder))
