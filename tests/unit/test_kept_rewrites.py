@@ -37,7 +37,8 @@ def exported(_: object, *, outdir: Path, rewrites: Collection[str], **__: object
         model="net", source="net", dtype="fp32", backend="xnnpack", seed=0, pte=pte,
         etrecord=Path(f"{pte}.etrecord"), graph=None, summary=Path(f"{pte}.json"), sha256=content,
         size_bytes=1, inputs=(), outputs=(), coverage=Coverage(9, 4 - len(rewrites), (), 0),
-        accuracy=Accuracy(Deviation(0.0, 0.0, 1e-4, None, "identical", ())), seconds=0.0, versions={}, calibration="", warnings=(),
+        accuracy=Accuracy(Deviation(0.0, 0.0, 1e-4, None, "identical", ())), seconds=0.0, versions={},
+        calibration="", warnings=(),
         rewrites=tuple(Applied(name, "aten.op", "layer", "net.py:3: line") for name in sorted(rewrites)),
     )  # fmt: skip
 
