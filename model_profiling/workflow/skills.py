@@ -65,19 +65,23 @@ def _texts() -> Path:
 
 
 def list_skills() -> tuple[Skill, ...]:
-    """Return every skill of the kit, in the order of the workflow."""
+    """Return every skill of the kit, in the order of the workflow; each has all references."""
     sources = sorted(_texts().glob("[0-9][0-9]_*.md"))
     if not sources:
         raise SetupError(f"the skills' texts are not in {_texts()}", f"install {DISTRIBUTION} again")
     texts = {path.name: path.read_text(encoding="utf-8") for path in sources}
     headers = {name: _header(text) for name, text in texts.items()}
-    names = {source: header["name"] for source, header in headers.items()}
+    places = {source: f"{header['name']}/{SKILL}" for source, header in headers.items()}
+    references = {
+        f"{_REFERENCES}/{path.name}": _as_installed(path.read_text(encoding="utf-8"), "../../", places)
+        for path in sorted((_texts() / _REFERENCES).glob("*.md"))
+    }
     return tuple(
         Skill(
             headers[source]["name"],
             headers[source]["description"],
             source,
-            _as_installed(source, text, headers[source], names),
+            {SKILL: _front(headers[source]) + _as_installed(text, "../", places), **references},
         )
         for source, text in texts.items()
     )
@@ -112,55 +116,35 @@ def _header(text: str) -> dict[str, str]:
     return {key: value.strip() for key, value in pairs}
 
 
-def _as_installed(
-    source: str, text: str, header: Mapping[str, str], names: Mapping[str, str]
-) -> dict[str, str]:
-    """Return the files of one skill: its text, and every reference it links to."""
-    body = _FRONT_MATTER.sub("", text, count=1)
+def _front(header: Mapping[str, str]) -> str:
     description = json.dumps(header["description"], ensure_ascii=False)
-    front = f"---\nname: {header['name']}\ndescription: {description}\n---\n"
-    made, needed = _relinked(source, _without_clone(body), names)
-    texts = {SKILL: front + made}
-    while needed:
-        reference = needed.pop()
-        text = (_texts() / reference).read_text(encoding="utf-8")
-        texts[reference], more = _relinked(reference, _without_clone(text), names)
-        needed |= more - texts.keys()
-    return texts
+    return f"---\nname: {header['name']}\ndescription: {description}\n---\n"
 
 
-def _without_clone(text: str) -> str:
-    """Remove sections about a clone's scripts, and turn marks for document tests into sentences."""
+def _as_installed(text: str, up: str, places: Mapping[str, str]) -> str:
+    """Return a text without sections about a clone's scripts, with marks for document tests as sentences, and
+    with links that work where it is installed; `up` leads to the folder of all skills."""
     kept, inside = [], False
-    for line in text.splitlines():
+    for line in _FRONT_MATTER.sub("", text, count=1).splitlines():
         if line.startswith("## "):
             inside = line.startswith(_ONLY_IN_A_CLONE)
         if not inside:
             marked = _MARK.match(line)
             kept += [_SENTENCES[marked[1]].format(marked[2]), ""] if marked else [line]
-    return "\n".join(kept).rstrip() + "\n"
-
-
-def _relinked(source: str, text: str, names: Mapping[str, str]) -> tuple[str, set[str]]:
-    """Return `text` with links that work in its installed folder, and the references among them."""
-    in_references = bool(posixpath.dirname(source))
-    references: set[str] = set()
 
     def link(match: re.Match[str]) -> str:
         words, target = match[1], match[2]
-        if "://" in target or target.startswith("#"):
-            return match[0]
         path, mark, anchor = target.partition("#")
-        place = posixpath.normpath(posixpath.join(posixpath.dirname(source), path))
-        if place in names:
-            return f"[{words}]({'../' * (1 + in_references)}{names[place]}/{SKILL}{mark}{anchor})"
-        if posixpath.dirname(place) == _REFERENCES:
-            references.add(place)
-            return f"[{words}]({posixpath.basename(place) if in_references else place}{mark}{anchor})"
-        in_clone = posixpath.normpath(posixpath.join(_FOLDER, place))
-        return f"{words} (`{in_clone}` in the kit's repository)"
+        name = posixpath.basename(path)
+        if "://" in target or not path:
+            return match[0]
+        if name in places:
+            return f"[{words}]({up}{places[name]}{mark}{anchor})"
+        if (_texts() / _REFERENCES / name).is_file():
+            beside = "" if up == "../../" else f"{_REFERENCES}/"
+            return f"[{words}]({beside}{name}{mark}{anchor})"
+        return f"{words} (`{path.lstrip('./')}` in the kit's repository)"
 
     # Every second part is a code block, where brackets are not links.
-    parts = re.split(r"(^```.*?^```$)", text, flags=re.DOTALL | re.MULTILINE)
-    made = [part if index % 2 else _LINK.sub(link, part) for index, part in enumerate(parts)]
-    return "".join(made), references
+    parts = re.split(r"(^```.*?^```$)", "\n".join(kept).rstrip(), flags=re.DOTALL | re.MULTILINE)
+    return "".join(part if index % 2 else _LINK.sub(link, part) for index, part in enumerate(parts)) + "\n"
