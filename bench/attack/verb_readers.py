@@ -172,7 +172,7 @@ def _for_tools(data: bytes, folder: Path) -> None:
 
 
 def _shared(data: bytes, folder: Path) -> None:
-    share_report([replaced(data, RUN, folder)], folder / "shared.zip", archive=True)
+    share_report(replaced(data, RUN, folder), folder / "shared.zip", archive=True)
 
 
 _OUTSIDE = Undelegated(

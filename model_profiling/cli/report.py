@@ -91,8 +91,8 @@ def report_command(
 
     RUN_DIR is a run directory, any folder with .etdump files, or a folder of runs. Several runs get one page;
     for a verdict on what changed between two, use `sme2prof compare`. `sme2prof view` opens the same page in
-    the browser. --share and --zip write what you can send: figures, operators, kernels and the kind of
-    machine, without your names, paths, commands and logs.
+    the browser. --share and --zip write what you can send of one run: figures, operators, kernels and the
+    kind of machine, without your names, paths, commands and logs.
     """
     folders, run_dirs = run_dirs, expand_runs(run_dirs)
     share = share or archive
@@ -100,11 +100,13 @@ def report_command(
         raise click.UsageError(
             "--for makes files that hold paths and source lines: leave out --share and --zip"
         )
+    if share and len(run_dirs) > 1:
+        raise click.UsageError("--share and --zip take one run: name one")
     with shown_progress() as progress:
         if share:
             from model_profiling.workflow.share import share_report
 
-            shared = share_report(run_dirs, out, **heading, archive=archive, progress=progress)
+            shared = share_report(run_dirs[0], out, **heading, archive=archive, progress=progress)
             _say_shared(shared, as_json)
             return
         if len(run_dirs) == 1:

@@ -22,9 +22,6 @@ from model_profiling.report.tools import TOOLS, NothingToShow, write_for
 from model_profiling.runs import Run, Times
 from model_profiling.workflow.analyse import analyse
 
-MOST_SERIES = 2000
-"""On one page. Each needs half a megabyte while the page is made, so this is a gigabyte."""
-
 
 def gather_report(
     run_dir: Path,
@@ -80,19 +77,6 @@ def combined_page(folders: Sequence[Path]) -> Path:
     return folders[0] / names.COMBINED if len(folders) == 1 else Path(names.COMBINED)
 
 
-def check_one_page(run_dirs: Sequence[Path], times: Times | None = None) -> None:
-    """Refuse too many series for one page, before anything is analysed."""
-    if len(run_dirs) < 2:
-        return
-    held = sum(len(Run.open(run_dir, times=times).series) for run_dir in run_dirs)
-    if held > MOST_SERIES:
-        raise InputError(
-            f"{len(run_dirs):,} runs with {held:,} series are too many for one page, which has room for "
-            f"{MOST_SERIES:,} series",
-            "name some of them; `sme2prof view FOLDER` lists them all",
-        )
-
-
 def write_combined_report(
     run_dirs: Sequence[Path],
     out: Path,
@@ -102,7 +86,6 @@ def write_combined_report(
     pictures: bool = False,
     progress: Progress | None = None,
 ) -> list[ReportData]:
-    check_one_page(run_dirs, times)
     runs = [gather_report(run_dir, times=times, progress=progress) for run_dir in run_dirs]
     title = title or combined_title(runs)
     write_page(combined_document(runs, title), out, title, pictures=pictures)

@@ -11,7 +11,7 @@ import io
 import tempfile
 import zipfile
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -25,7 +25,6 @@ from model_profiling.core.safe_read import MOST_BINARY, check_regular, is_there,
 from model_profiling.core.stdio import Progress
 from model_profiling.etdump import boundaries_beside, read_boundaries, read_etdump
 from model_profiling.program.graph_file import write_graph_file
-from model_profiling.report.combined import combined_document, combined_title
 from model_profiling.report.data import ReportData
 from model_profiling.report.html import render_html
 from model_profiling.report.run_report import run_document
@@ -36,7 +35,7 @@ from model_profiling.runs.manifest import Result
 from model_profiling.runs.metrics import Metrics
 from model_profiling.runs.shared_fields import MODEL, SharedFields
 from model_profiling.workflow.analyse import write_analysis
-from model_profiling.workflow.report import check_one_page, gather_report, write_page
+from model_profiling.workflow.report import gather_report, write_page
 
 RUN_DIR = "RUN_DIR"
 """What a run directory is called in what is shared."""
@@ -49,7 +48,7 @@ _MOMENT = (1980, 1, 1, 0, 0, 0)
 @dataclass(frozen=True, slots=True)
 class Shared:
     path: Path
-    runs: tuple[ReportData, ...]
+    data: ReportData
     renamed: Mapping[str, str]
     """Experiments whose names are not shared, and what they are called instead."""
     files: tuple[str, ...]
@@ -57,7 +56,7 @@ class Shared:
 
 
 def share_report(
-    run_dirs: Sequence[Path],
+    run_dir: Path,
     out: Path | None = None,
     *,
     title: str | None = None,
@@ -65,35 +64,23 @@ def share_report(
     archive: bool = False,
     progress: Progress | None = None,
 ) -> Shared:
-    """Write a page about one run or several, or an `archive` of it and its figures, for others to read."""
-    check_one_page(run_dirs, times)
-    runs = [Run.open(run_dir, times=times) for run_dir in run_dirs]
-    name = names.SHARED_ARCHIVE if archive else names.SHARED
-    path = out or (run_dirs[0] / name if len(runs) == 1 else Path(name))
-    fields = SharedFields()
+    """Write a page about a run, or an `archive` of it and its figures, for others to read."""
+    run, fields = Run.open(run_dir, times=times), SharedFields()
+    path = out or run_dir / (names.SHARED_ARCHIVE if archive else names.SHARED)
+    content: dict[str, bytes] = {}
     with tempfile.TemporaryDirectory(prefix="sme2prof-share-") as scratch:
-        copies = [
-            _SharedRun(run, Path(scratch) / str(number) / _DEPTH / called, fields)
-            for number, run in enumerate(runs)
-            for called in (RUN_DIR if len(runs) == 1 else f"{RUN_DIR}_{number + 1}",)
-        ]
-        data = [copy.gather(title if len(runs) == 1 else None, progress) for copy in copies]
-        heading = title or (data[0].title if len(data) == 1 else combined_title(data))
-        blocks = run_document(data[0]) if len(data) == 1 else combined_document(data, heading)
-        packed: tuple[str, ...] = ()
+        copy = _SharedRun(run, Path(scratch) / _DEPTH / RUN_DIR, fields)
+        data = copy.gather(title, progress)
+        blocks = run_document(data)
         if archive:
-            for run_data in data:
-                if run_data.analysis:
-                    write_analysis(run_data.analysis)
-            content = {names.SHARED: files.encoded(render_html(blocks, heading))}
-            for copy in copies:
-                content |= copy.content()
-            packed = tuple(content)
+            if data.analysis:
+                write_analysis(data.analysis)
+            content = {names.SHARED: files.encoded(render_html(blocks, data.title)), **copy.content()}
             _write_archive(path, content)
         else:
-            write_page(blocks, path, heading)
+            write_page(blocks, path, data.title)
     renamed = {name: called for name, called in fields.experiments.items() if name != called}
-    return Shared(path, tuple(data), renamed, packed)
+    return Shared(path, data, renamed, tuple(content))
 
 
 def _write_archive(path: Path, content: Mapping[str, bytes]) -> None:

@@ -21,9 +21,7 @@ from model_profiling.report.run_list import index_row
 from model_profiling.report.run_report import latency
 from model_profiling.report.verdict import answers
 from model_profiling.runs.folders import expand_runs, runs_in
-from model_profiling.workflow import report
 from model_profiling.workflow.report import gather_report, write_combined_report
-from model_profiling.workflow.share import share_report
 
 
 @pytest.fixture(scope="module")
@@ -150,15 +148,3 @@ def test_several_runs_without_a_name_go_to_one_page_here(
     blocked.write_text("in the way")
     with pytest.raises(InputError, match="cannot write"):
         write_combined_report([home / "linux", home / "emulated"], blocked / "page.html")
-
-
-@pytest.mark.parametrize("write", [write_combined_report, share_report])
-def test_more_than_a_page_has_room_for_is_refused_before_it_is_read(
-    write: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Each takes 0.4 MB and more while the page is made: a thousand runs of ten series, gigabytes."""
-    monkeypatch.setattr(report, "MOST_SERIES", 5)
-    monkeypatch.setattr(report, "analyse", None)
-    with pytest.raises(InputError, match=r"\b2 runs .*\b6 series .*\b5 series; .*sme2prof view"):
-        write([ARM, SME2], tmp_path / "page.html")
-    assert not list(tmp_path.iterdir())

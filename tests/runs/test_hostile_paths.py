@@ -76,7 +76,7 @@ def test_a_dump_larger_than_any_disk_is_not_copied(run_dir: Path, tmp_path: Path
     with first(run_dir, "*.etdump_round").open("r+b") as dump:
         dump.truncate(1 << 42)
     with pytest.raises(ProfilingError, match="holds more than"):
-        share_report([run_dir], tmp_path / "page.html")
+        share_report(run_dir, tmp_path / "page.html")
 
 
 def test_lists_and_logs_are_no_larger_than_any_that_a_run_has(run_dir: Path) -> None:
@@ -252,7 +252,7 @@ def test_a_folder_that_is_a_link_is_refused_before_anything_is_written(
     (outside / "moved" / "mine.svg").write_text("mine")
     before = sorted(outside.rglob("*"))
     folder.symlink_to(outside / "moved")
-    for command in (analyse, write_report, lambda run: share_report([run], run / "a.zip")):
+    for command in (analyse, write_report, lambda run: share_report(run, run / "a.zip")):
         with pytest.raises(ProfilingError, match=r"is a link .*outside"):
             command(run_dir)
     assert sorted(outside.rglob("*")) == before
@@ -272,7 +272,7 @@ def test_folders_without_end_are_named_in_one_line(run_dir: Path, first: str, mo
         Path(name).mkdir()
         os.chdir(name)
     os.chdir(run_dir)
-    for command in (analyse, write_report, lambda run: share_report([run], run / "a.zip")):
+    for command in (analyse, write_report, lambda run: share_report(run, run / "a.zip")):
         with pytest.raises(ProfilingError, match="deep in each other"):
             command(run_dir)
     assert "deep in each other" in said(run_dir)

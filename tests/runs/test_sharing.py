@@ -126,7 +126,7 @@ def both_ways(run_dir: Path, to: Path, **how: Any) -> Iterator[tuple[str, str]]:
     """Each file of a shared page and of a shared archive, with its name."""
     for name, archive in (("page/page.md", False), ("zip/run.zip", True)):
         (to / name).parent.mkdir(parents=True)
-        yield from shared_files(share_report([run_dir], to / name, archive=archive, **how)).items()
+        yield from shared_files(share_report(run_dir, to / name, archive=archive, **how)).items()
 
 
 def canaries(files: Iterable[tuple[str, str]]) -> set[str]:
@@ -249,7 +249,7 @@ def test_no_name_from_a_run_becomes_a_path(tmp_path: Path, monkeypatch: pytest.M
         edit(run_dir / names.MANIFEST, lambda manifest, name=name: _named(manifest, name))
         before[run_dir / names.MANIFEST] = (run_dir / names.MANIFEST).read_bytes()
         try:
-            share_report([run_dir], out / f"{number}.zip", archive=True)
+            share_report(run_dir, out / f"{number}.zip", archive=True)
         except ProfilingError:
             continue  # refused in one line
     made = {path: body for path, body in tree(tmp_path).items() if before.get(path, b"") != body}
@@ -280,10 +280,10 @@ def test_hostile_names_of_experiments_and_models_are_replaced(tmp_path: Path) ->
 
 @pytest.mark.parametrize("recorded", [SME2, ARM])
 def test_a_shared_page_has_the_same_figures(recorded: Path, tmp_path: Path) -> None:
-    shared = share_report([recorded], tmp_path / "page.md")
+    shared = share_report(recorded, tmp_path / "page.md")
     assert {path.suffix for path in tmp_path.rglob("*") if path.is_file()} == {".md", ".html"}
     original = gather_report(recorded)
-    own, copied = (run_document(data) for data in (original, shared.runs[0]))
+    own, copied = (run_document(data) for data in (original, shared.data))
     assert headings(own)[1:2] == headings(copied)[1:2]
 
     def numbers(page: Any) -> list[str]:
@@ -300,7 +300,7 @@ def test_a_shared_page_has_the_same_figures(recorded: Path, tmp_path: Path) -> N
 
 
 def test_an_archive_holds_records_and_tables_and_no_dumps(tmp_path: Path) -> None:
-    shared = share_report([SME2], tmp_path / "run.zip", archive=True)
+    shared = share_report(SME2, tmp_path / "run.zip", archive=True)
     held = {Path(name).name for name in shared.files}
     assert {
         "shared_report.html",
@@ -312,7 +312,7 @@ def test_an_archive_holds_records_and_tables_and_no_dumps(tmp_path: Path) -> Non
     for ending in (names.STATS_CSV, names.KERNELS_CSV, names.ROBUST_STATS):
         assert any(name.endswith(ending) for name in held), ending
     assert not [name for name in held if names.DUMP in name or name.endswith((".bin", ".log", ".pte"))]
-    again = share_report([SME2], tmp_path / "again.zip", archive=True)
+    again = share_report(SME2, tmp_path / "again.zip", archive=True)
     assert again.path.read_bytes() == shared.path.read_bytes()
     with zipfile.ZipFile(shared.path) as archive:
         archive.extractall(tmp_path)
@@ -336,19 +336,14 @@ def test_experiments_of_the_kit_keep_their_names_and_others_get_new_ones(tmp_pat
     run_dir = shutil.copytree(SME2, tmp_path / "run")
     for path in (*run_dir.rglob("*.json"), run_dir / names.JOURNAL):
         path.write_text(path.read_text().replace('"linux_sme2_off"', '"acme_off"'))
-    shared = share_report([run_dir], tmp_path / "page.html")
+    shared = share_report(run_dir, tmp_path / "page.html")
     assert shared.renamed == {"acme_off": "experiment_2"}
-    assert verdict(shared.runs[0])[1] == verdict(gather_report(SME2))[1]
+    assert verdict(shared.data)[1] == verdict(gather_report(SME2))[1]
 
 
 def test_why_two_series_are_not_comparable_is_told_from_what_is_shared(tmp_path: Path) -> None:
-    (pair,) = share_report([EMULATED], tmp_path / "page.html").runs[0].run.pairs
+    (pair,) = share_report(EMULATED, tmp_path / "page.html").data.run.pairs
     assert pair.not_comparable and "emulated run" in pair.not_comparable
-
-
-def test_several_runs_are_shared_on_one_page(tmp_path: Path) -> None:
-    page = share_report([X86_64, ARM], tmp_path / "both.html").path.read_text()
-    assert "RUN_DIR_1" in page and "RUN_DIR_2" in page and "small_cnn" not in page
 
 
 def test_dumps_alone_keep_their_meaning(tmp_path: Path) -> None:
@@ -356,9 +351,9 @@ def test_dumps_alone_keep_their_meaning(tmp_path: Path) -> None:
     folder.mkdir()
     for dump in dumps_in(EMULATED):
         shutil.copy(dump, folder)
-    shared = share_report([folder], tmp_path / "run.zip", archive=True)
-    assert shared.runs[0].times == gather_report(folder).times == "emulated"
-    assert len(shared.runs[0].run.series) == 2
+    shared = share_report(folder, tmp_path / "run.zip", archive=True)
+    assert shared.data.times == gather_report(folder).times == "emulated"
+    assert len(shared.data.run.series) == 2
 
 
 def test_a_damaged_dump_is_refused_and_named(tmp_path: Path) -> None:
@@ -366,7 +361,7 @@ def test_a_damaged_dump_is_refused_and_named(tmp_path: Path) -> None:
     first = dumps_in(run_dir)[0]
     first.write_bytes(first.read_bytes()[:500])
     with pytest.raises(FormatError, match=re.escape(str(first))):
-        share_report([run_dir], tmp_path / "page.html")
+        share_report(run_dir, tmp_path / "page.html")
     assert not (tmp_path / "page.html").exists()
 
 
@@ -383,4 +378,6 @@ def test_the_command_says_what_it_did(tmp_path: Path, sme2prof) -> None:
         assert archive.testzip() is None
     wrong = sme2prof("report", run_dir, "--zip", "--for", "perfetto")
     assert wrong.returncode == 2 and wrong.stderr.count("\n") == 1
+    several = sme2prof("report", run_dir, X86_64, "--share")
+    assert several.returncode == 2 and "take one run" in several.stderr
     assert sme2prof("bundle", run_dir).returncode == 2
