@@ -12,7 +12,7 @@ from model_profiling.cli import frame
 from model_profiling.cli.progress import shown_progress
 from model_profiling.core.formatting import plural, size
 from model_profiling.doctor import examine, fetch_emulation
-from model_profiling.doctor.checks import ASK_THE_DEVICE, DEVICES, NO_SERVER, device_lines, phone_report
+from model_profiling.doctor.checks import DEVICES, phone_report
 from model_profiling.runner.cache import cache_root, remove_cache
 from model_profiling.runner.machine import parse_target
 from model_profiling.targets import open_target
@@ -45,10 +45,9 @@ def doctor_command(fetch: bool, devices: bool, phone: str | None, as_json: bool)
     """
     if devices:
         if as_json:
-            listed = [asdict(device) for device in DEVICES]
-            frame.facts({"schema_version": 1, "devices": listed, "notes": [NO_SERVER, ASK_THE_DEVICE]})
+            frame.facts({"schema_version": 1, "devices": DEVICES.splitlines()})
         else:
-            frame.say("\n".join(device_lines()))
+            frame.say(DEVICES)
         return 0
     if fetch:
         with shown_progress(lines=True) as progress:

@@ -11,7 +11,6 @@ from model_profiling.core.errors import ProfilingError
 from model_profiling.core.hints import sme2prof, with_another_python
 from model_profiling.core.records import Check, CheckList, check_lines
 from model_profiling.doctor import checks
-from model_profiling.doctor.checks import DEVICES, KnownDevice
 from model_profiling.runner.build import runner_check
 from model_profiling.runner.compilers import can_be_fetched
 from model_profiling.runner.features import AARCH64_LINUX, FEATURES, detect_host, this_platform
@@ -34,7 +33,6 @@ class Diagnosis(CheckList):
 
     cpu_features: dict[str, bool]
     targets: tuple[TargetState, ...]
-    devices: tuple[KnownDevice, ...] = DEVICES
 
     def as_text(self) -> str:
         """Checks, features, targets, verdict."""

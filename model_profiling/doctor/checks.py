@@ -9,7 +9,6 @@ import platform
 import shutil
 import sys
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -221,46 +220,14 @@ def _fits(requirement: Requirement) -> Check:
     return Check(requirement.name, "fail", f"{version} is not {requirement.specifier}", fix)
 
 
-# Hardware known to have SME2, with sources; other devices may have it, too.
-
-_LLVM = "LLVM's AArch64Processors.td"
-
-
-@dataclass(frozen=True, slots=True)
-class KnownDevice:
-    """A kind of device and the source for its SME2; `seen` is when the source said so or was looked up."""
-
-    kind: str
-    name: str
-    source: str
-    seen: str
-
-
-_ANNOUNCED = "MediaTek's announcement and the phone's, in Android Authority"
-DEVICES = (
-    KnownDevice("Mac", "Apple M4 and M5 families", f"{_LLVM} (apple-m4, apple-m5)", "2026-11"),
-    KnownDevice("phone or tablet", "Apple A18 and A19, M4, M5", f"{_LLVM} (apple-a18, apple-a19)", "2026-11"),
-    KnownDevice("CPU", "Arm C1-Ultra, -Premium, -Pro, -Nano", f"{_LLVM} (c1-ultra and so on)", "2026-11"),
-    KnownDevice("phone", "MediaTek Dimensity 9500 (vivo X300)", _ANNOUNCED, "2025-10"),
-    KnownDevice("phone", "Samsung Exynos 2600 (Galaxy S26)", "Arm's statement, in Notebookcheck", "2026-02"),
-)
-NO_SERVER = (
-    f"Servers: none known; {_LLVM} lists SME2 for none of Neoverse (up to V3), Grace, Olympus, Ampere1 and "
-    "FUJITSU-MONAKA, 2026-11."
-)
-ASK_THE_DEVICE = (
-    "The device itself knows best: `sysctl hw.optional.arm.FEAT_SME2` on a Mac, `grep -cw sme2 "
-    "/proc/cpuinfo` on Linux and Android."
-)
-
-
-def device_lines() -> list[str]:
-    kind, name = (max(len(getattr(device, field)) for device in DEVICES) for field in ("kind", "name"))
-    rows = [
-        f"{device.kind.ljust(kind)}  {device.name.ljust(name)}  {device.source}, {device.seen}"
-        for device in DEVICES
-    ]
-    return ["Devices with SME2, and the source of this information:", *rows, NO_SERVER, ASK_THE_DEVICE]
+DEVICES = """\
+Apple M4, M5, A18 and A19: Macs, iPads and iPhones (LLVM's AArch64Processors.td: apple-m4 and so on; 2026-11)
+Arm C1-Ultra, C1-Premium, C1-Pro and C1-Nano: CPUs (LLVM's AArch64Processors.td: c1-ultra and so on; 2026-11)
+MediaTek Dimensity 9500: vivo X300 (MediaTek's announcement and the phone's, in Android Authority; 2025-10)
+Samsung Exynos 2600: Galaxy S26 (Arm's statement, in Notebookcheck; 2026-02)
+Servers: none known (LLVM: not Neoverse up to V3, Grace, Olympus, Ampere1 or FUJITSU-MONAKA; 2026-11)
+Ask the device: `sysctl hw.optional.arm.FEAT_SME2` on a Mac, `grep -cw sme2 /proc/cpuinfo` elsewhere"""
+"""Hardware known to have SME2, with sources; other devices may have it, too."""
 
 
 # What a phone says about itself, to find out why profiling it fails. Asks only what adb's shell may read,
