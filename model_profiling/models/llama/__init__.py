@@ -15,10 +15,8 @@ register_model(
 )
 for _name, _cls, _layers, _size in (
     ("smollm2", "SmolLM2", 30, "SmolLM2 of 135 million parameters"),
-    ("qwen2_5_0_5b", "Qwen25", 24, "Qwen2.5 of 0.5 billion parameters"),
     ("qwen3_0_6b", "Qwen3", 28, "Qwen3 of 0.6 billion parameters"),
     ("llama3_2_1b", "Llama32", 16, "Llama 3.2 of 1 billion parameters"),
-    ("phi_4_mini", "Phi4Mini", 32, "Phi-4-mini of 3.8 billion parameters"),
 ):
     register_model(
         _name,

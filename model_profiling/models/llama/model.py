@@ -117,17 +117,8 @@ class Llama32(Llama):
     bos, eos = 128000, (128001, 128009)
 
 
-class Qwen25(Llama):
-    shared: ClassVar = {"norm_eps": 1e-6, "rope_theta": 1e6, "use_hf_rope": True}
-    sizes = _sizes(896, 24, 14, 2, 4864, 151936, **shared, attention_qkv_bias=True)
-    bos, eos = 151643, (151643, 151645)
-
-
-class Qwen3(Qwen25):
+class Qwen3(Llama):
+    rope: ClassVar = {"norm_eps": 1e-6, "rope_theta": 1e6, "use_hf_rope": True}
     norm: ClassVar = {"head_dim": 128, "use_qk_norm": True, "qk_norm_before_rope": True}
-    sizes = _sizes(1024, 28, 16, 8, 3072, 151936, **Qwen25.shared, **norm)
-
-
-class Phi4Mini(Llama):
-    sizes = _sizes(3072, 32, 24, 8, 8192, 200064, use_hf_rope=True, partial_rotary_factor=0.75)
-    bos, eos = 199999, (199999, 200020)
+    sizes = _sizes(1024, 28, 16, 8, 3072, 151936, **rope, **norm)
+    bos, eos = 151643, (151643, 151645)
