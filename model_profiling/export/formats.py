@@ -312,14 +312,8 @@ def calibration_batches(
     )
     if batches is None:
         return None
-    found: list[ExampleInputs] = []
-    waiting = iter(batches)
-    while True:
-        with blaming(f"calibration of '{named.name}' failed at batch {len(found)}", _BATCHES):
-            batch = next(waiting, None)
-        if batch is None:
-            break
-        found.append(tuple(batch) if isinstance(batch, (tuple, list)) else (batch,))
+    with blaming(f"calibration of '{named.name}' failed", _BATCHES):
+        found = [tuple(batch) if isinstance(batch, (tuple, list)) else (batch,) for batch in batches]
     if not found:
         raise InputError(f"the calibration of '{named.name}' yields no inputs", _BATCHES)
     return found
@@ -352,14 +346,11 @@ def _batches_in_file(path: Path, example: ExampleInputs) -> list[ExampleInputs]:
             f"{path} cannot be read as .npz: {problem}", "write it with numpy.savez"
         ) from problem
     wanted = [leaf for leaf in example if isinstance(leaf, torch.Tensor)]
-    fits = [
-        array[0].numel() == leaf.numel() for array, leaf in zip(arrays, wanted, strict=False) if len(array)
-    ]
+    sizes = [array[0].numel() for array in arrays if len(array)]
     if (
-        len(arrays) != len(example)
-        or len(wanted) != len(example)
-        or len(fits) != len(example)
-        or not all(fits)
+        len(wanted) != len(example)
+        or len(arrays) != len(example)
+        or sizes != [leaf.numel() for leaf in wanted]
     ):
         shapes = ", ".join(f"Nx{'x'.join(map(str, leaf.shape))}" for leaf in wanted)
         raise InputError(f"the arrays in {path} do not fit the model's inputs", f"give arrays of {shapes}")

@@ -115,13 +115,6 @@ def upstream_table() -> dict[str, tuple[str, str]]:
     }
 
 
-def upstream_entries() -> list[ModelEntry]:
-    return [
-        ModelEntry(name, "executorch", f"{EXECUTORCH}.{module}:{cls}")
-        for name, (module, cls) in upstream_table().items()
-    ]
-
-
 def load_upstream(name: str) -> EagerModelBase:
     module, cls = upstream_table()[name]
     with blaming(f"ExecuTorch's model '{name}' cannot be loaded", loading_fix):
@@ -151,7 +144,10 @@ def add_to_executorch() -> tuple[str, ...]:
 def list_models() -> list[ModelEntry]:
     """Every model that can be named, the kit's own first, then ExecuTorch's; loads none of them."""
     own = discover()
-    return [own[name] for name in sorted(own)] + upstream_entries()
+    return [own[name] for name in sorted(own)] + [
+        ModelEntry(name, "executorch", f"{EXECUTORCH}.{module}:{cls}")
+        for name, (module, cls) in upstream_table().items()
+    ]
 
 
 def load_model(spec: str, name: str | None = None) -> NamedModel:

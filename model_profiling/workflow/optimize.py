@@ -153,7 +153,8 @@ def optimize_model(
     compared = _confirm(original.pte, program, search, home) if program and search.not_timed == "" else None
     speedup = compared.comparison.series[0].end_to_end if compared else None
     if program and compared and (speedup is None or speedup.verdict is not Verdict.FASTER):
-        _remove(program)
+        for path in sorted(program.parent.glob(f"{program.name}*")):
+            path.unlink()
         program = None
     sides = [original, replace(best, pte=program) if best and program else None]
     run_dirs = (compared.a, compared.b) if compared else (None, None)
@@ -385,11 +386,6 @@ def _move(program: Path, folder: Path) -> Path:
     for path in sorted(program.parent.glob(f"{program.name}*"), reverse=True):
         shutil.move(path, folder / path.name)
     return folder / program.name
-
-
-def _remove(program: Path) -> None:
-    for path in sorted(program.parent.glob(f"{program.name}*")):
-        path.unlink()
 
 
 def _confirm(original: Path, program: Path, search: _Search, home: Path) -> ProgramsCompared:
