@@ -21,7 +21,6 @@ from model_profiling.core.formatting import did_you_mean, duration
 from model_profiling.core.records import write_record
 from model_profiling.core.stdio import Progress, Silent
 from model_profiling.export import catalogue, rewrites
-from model_profiling.export.exporter import export_model
 from model_profiling.export.records import Applied, ExportResult
 from model_profiling.models.catalog import NamedModel
 from model_profiling.report.dtypes import OnSme2, read_on_sme2
@@ -40,13 +39,13 @@ from model_profiling.runs.measure import measure_runs
 from model_profiling.runs.schedule import emulated_seconds
 from model_profiling.statistics.speedup import Speedup, Verdict
 from model_profiling.targets import Target, open_target, plan_targets
-from model_profiling.targets.machine_lock import working_beside
 from model_profiling.workflow.compare_programs import ProgramsCompared, compare_programs, one_program
 from model_profiling.workflow.dtypes import on_sme2
 from model_profiling.workflow.measure import RunOptions, run_together
 from model_profiling.workflow.profile import (
     Case,
     ProfileOptions,
+    export_with,
     make_config,
     one_case,
 )
@@ -81,44 +80,6 @@ class OptimizeOutcome:
         return self.page
 
 
-@dataclass(slots=True)
-class _Candidates:
-    """Programs of one model with different rewrites, each exported once, in a folder that is removed."""
-
-    model: str | NamedModel
-    options: ProfileOptions
-    folder: Path
-    progress: Progress
-    made: dict[frozenset[str], ExportResult | None] = field(default_factory=dict)
-
-    def export(self, chosen: Collection[str], outdir: Path | None) -> ExportResult:
-        options = self.options
-        name = self.model if isinstance(self.model, str) else self.model.name
-        with working_beside(f"exports {name}", waiting=self.progress.stage):
-            return export_model(
-                self.model,
-                dtype=options.dtype or "fp32",
-                backend=options.backend or "xnnpack",
-                outdir=outdir,
-                calibration=options.calibration,
-                keep=options.keep,
-                rewrites=chosen,
-                progress=self.progress,
-            )
-
-    def sound(self, chosen: Collection[str], original: ExportResult) -> ExportResult | None:
-        """The program with these rewrites; None if it does not compute what the original computes."""
-        key = frozenset(chosen)
-        if key not in self.made:
-            try:
-                made = self.export(key, self.folder / str(len(self.made)))
-            except ExportError:
-                self.made[key] = None
-            else:
-                self.made[key] = made if _agrees(made, original) else None
-        return self.made[key]
-
-
 def optimize_model(
     model: str | NamedModel,
     options: ProfileOptions | None = None,
@@ -137,14 +98,12 @@ def optimize_model(
     plan = plan_targets(options.target)
     place = open_target(plan.main)  # fail before anything is exported
     artifacts = options.outdir / "artifacts" if options.outdir else None
-    exporter = _Candidates(model, options, Path(), progress)
-    original = exporter.export((), artifacts)
+    original = export_with(model, options, artifacts, progress)
     case = one_case(original.pte, options)
     home = names.runs_folder(original.pte, options.outdir) / f"{names.variant_of(original.pte)[1]}-optimized"
     files.make_folder(home)
     with tempfile.TemporaryDirectory(prefix=".candidates-", dir=home) as folder:
-        exporter.folder = Path(folder)
-        search = _Search(exporter, original, place, options, run, case)
+        search = _Search(model, original, place, options, run, case, Path(folder), progress)
         outcomes, best = search.choose(wanted)
         proof = _Proof(options, run, case, home / "sme2", open_target(plan.evidence), progress)
         if plan.evidence != plan.main:
@@ -201,21 +160,38 @@ def asked_rewrites(only: Sequence[str]) -> tuple[str, ...]:
 
 @dataclass(slots=True)
 class _Search:
-    """Chooses rewrites; `every` is the program with all that fit."""
+    """Chooses rewrites; `every` is the program with all that fit. Each candidate is exported once, into a
+    `folder` that is removed."""
 
-    candidates: _Candidates
+    model: str | NamedModel
     original: ExportResult
     place: Target
     options: ProfileOptions
     run: RunOptions
     case: Case
+    folder: Path
+    progress: Progress
+    made: dict[frozenset[str], ExportResult | None] = field(default_factory=dict)
     not_timed: str = ""
     every: ExportResult | None = None
+
+    def sound(self, chosen: Collection[str]) -> ExportResult | None:
+        """The program with these rewrites; None if it does not compute what the original computes."""
+        key = frozenset(chosen)
+        if key not in self.made:
+            folder = self.folder / str(len(self.made))
+            try:
+                made = export_with(self.model, self.options, folder, self.progress, rewrites=key)
+            except ExportError:
+                self.made[key] = None
+            else:
+                self.made[key] = made if _agrees(made, self.original) else None
+        return self.made[key]
 
     def choose(self, wanted: Sequence[str]) -> tuple[list[RewriteOutcome], ExportResult | None]:
         self.not_timed = self._why_not_timed()
         sound, outcomes = self._sound(wanted)
-        every = self.every = self.candidates.sound(sound, self.original) if sound else None
+        every = self.every = self.sound(sound) if sound else None
         if every is None or not every.rewrites:
             return outcomes, None
         kinds = list(dict.fromkeys(place.rewrite for place in every.rewrites))
@@ -235,7 +211,7 @@ class _Search:
         if len(kinds) == 1:
             only = outcome_of(kinds[0], "kept", "the only one that fits", every.rewrites)
             return [*outcomes, only], every
-        without = {kind: self.candidates.sound(set(kinds) - {kind}, self.original) for kind in kinds}
+        without = {kind: self.sound(set(kinds) - {kind}) for kind in kinds}
         gains, whole = self._gains(every, without)
         decided = {kind: judged(gains[kind]) for kind in kinds}
         if whole.verdict is Verdict.FASTER and not any(word == "kept" for word, _ in decided.values()):
@@ -271,15 +247,15 @@ class _Search:
     def _best(self, kept: Sequence[str]) -> ExportResult | None:
         if self.every and set(kept) == {place.rewrite for place in self.every.rewrites}:
             return self.every
-        return self.candidates.sound(kept, self.original) if kept else None
+        return self.sound(kept) if kept else None
 
     def _sound(self, wanted: Sequence[str]) -> tuple[list[str], list[RewriteOutcome]]:
         """The rewrites without those that change outputs, which are found one by one if all together do."""
-        if self.candidates.sound(wanted, self.original) is not None:
+        if self.sound(wanted) is not None:
             return list(wanted), []
-        sound = [name for name in wanted if self.candidates.sound([name], self.original) is not None]
+        sound = [name for name in wanted if self.sound([name]) is not None]
         wrong = "outputs differ from PyTorch's with it"
-        if len(sound) == len(wanted) or (sound and self.candidates.sound(sound, self.original) is None):
+        if len(sound) == len(wanted) or (sound and self.sound(sound) is None):
             sound, wrong = [], "outputs differ from PyTorch's with it and the others together"
         return sound, [outcome_of(name, "dropped", wrong, ()) for name in wanted if name not in sound]
 
@@ -304,17 +280,15 @@ class _Search:
 
     def _in_turns(self, programs: Sequence[Path]) -> list[Timed]:
         """The latencies of programs that take turns in the same launches."""
-        self.candidates.progress.stage(f"measuring {len(programs)} programs in turns, to choose")
+        self.progress.stage(f"measuring {len(programs)} programs in turns, to choose")
         configs = [
-            one_program(
-                self.place, program, self.candidates.folder / f"turns-{number}", self.measuring, self.case
-            )
+            one_program(self.place, program, self.folder / f"turns-{number}", self.measuring, self.case)
             for number, program in enumerate(programs)
         ]
         measured = measure_runs(
             [(config, replace(self.run, force=True)) for config in configs],
             self.place,
-            self.candidates.progress,
+            self.progress,
         )
         for failed in (result for each in measured for result in each.failed):
             raise RunError(failed.problem or "a program failed", failed.fix or "profile the model first")
@@ -389,9 +363,9 @@ def _move(program: Path, folder: Path) -> Path:
 
 
 def _confirm(original: Path, program: Path, search: _Search, home: Path) -> ProgramsCompared:
-    search.candidates.progress.stage("measuring the choice again, on fresh turns")
+    search.progress.stage("measuring the choice again, on fresh turns")
     options, run = search.measuring.model_copy(update={"outdir": home}), replace(search.run, force=True)
-    return compare_programs(original, program, options, run, progress=search.candidates.progress)
+    return compare_programs(original, program, options, run, progress=search.progress)
 
 
 def _facts(made: ExportResult, home: Path, run_dir: Path | None, proof: _Proof) -> ProgramFacts:

@@ -25,7 +25,7 @@ from model_profiling.core.number_formats import parse_format, under_either_name
 from model_profiling.core.stdio import Progress, Silent
 from model_profiling.export import exporter
 from model_profiling.export.exporter import export_model, versions
-from model_profiling.export.records import read_export
+from model_profiling.export.records import ExportResult, read_export
 from model_profiling.models import registry
 from model_profiling.models.catalog import NamedModel
 from model_profiling.report.data import ReportData
@@ -136,17 +136,31 @@ def find_or_export(
     if not own and (current := _current_export(str(model), dtype, backend, artifacts)):
         progress.stage(f"using {current}")
         return current
+    return export_with(model, options, artifacts, progress, dtype=dtype).pte
+
+
+def export_with(
+    model: str | NamedModel,
+    options: ProfileOptions,
+    artifacts: Path | None,
+    progress: Progress,
+    *,
+    dtype: str | None = None,
+    rewrites: Collection[str] = (),
+) -> ExportResult:
+    """Export `model` into `artifacts`, while nobody measures on this machine."""
     what = f"exports {model if isinstance(model, str) else model.name}"
     with working_beside(what, waiting=progress.stage):
         return export_model(
             model,
-            dtype=dtype,
-            backend=backend,
+            dtype=dtype or options.dtype or "fp32",
+            backend=options.backend or "xnnpack",
             outdir=artifacts,
-            calibration=calibration,
-            keep=keep,
+            calibration=options.calibration,
+            keep=options.keep,
+            rewrites=rewrites,
             progress=progress,
-        ).pte
+        )
 
 
 def _current_export(model: str, dtype: str, backend: str, artifacts: Path | None) -> Path | None:

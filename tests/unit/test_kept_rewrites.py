@@ -18,7 +18,7 @@ from model_profiling.report.optimization import Optimization, optimization_docum
 from model_profiling.report.text import render_markdown
 from model_profiling.runs.comparability import Timed, compare_timed
 from model_profiling.targets import TargetChoice, TargetPlan
-from model_profiling.workflow import optimize
+from model_profiling.workflow import optimize, profile
 from model_profiling.workflow.optimize import optimize_model
 from model_profiling.workflow.profile import Case, ProfileOptions
 
@@ -65,7 +65,7 @@ def takes(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> dict[str, float]:
         comparison = SimpleNamespace(series=[SimpleNamespace(end_to_end=speedup)])
         return SimpleNamespace(comparison=comparison, a=tmp_path, b=tmp_path, warnings=())
 
-    monkeypatch.setattr(optimize, "export_model", exported)
+    monkeypatch.setattr(profile, "export_model", exported)
     monkeypatch.setattr(optimize, "one_case", lambda *_: Case())
     monkeypatch.setattr(optimize, "_confirm", confirm)
     monkeypatch.setattr(optimize._Search, "_in_turns", in_turns)
