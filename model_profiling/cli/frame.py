@@ -180,14 +180,20 @@ no_wait_option = click.option(
     "--no-wait", is_flag=True, help="If others use this machine for measuring, exit with 2 and do not wait."
 )
 quiet_option = click.option("--quiet", is_flag=True, help="Print only the answers and where the report is.")
-budget_option = click.option(
-    "--budget",
-    "budget_s",
-    type=FloatRange(0, 86_400, min_open=True),
-    metavar="SECONDS",
-    show_default="30",
-    help="Time limit for measuring, in seconds (at least six launches are made).",
-)
+
+
+def budget_of(usual: str, more: str = "(at least six launches are made)") -> Decorator:
+    return click.option(
+        "--budget",
+        "budget_s",
+        type=FloatRange(0, 86_400, min_open=True),
+        metavar="SECONDS",
+        show_default=usual,
+        help=f"Time limit for measuring, in seconds {more}.",
+    )
+
+
+budget_option = budget_of("30")
 threads_option = click.option(
     "--threads",
     type=Counts(),

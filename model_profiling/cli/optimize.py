@@ -39,14 +39,7 @@ def _as_names(_context: click.Context, _option: click.Parameter, text: str | Non
 @click.option("--backend", type=click.Choice(BACKENDS), show_default="xnnpack", help="What runs it.")
 @click.option("--target", default="auto", show_default=True, help=f"Where: {', '.join(target_kinds())}.")
 @frame.threads_option
-@click.option(
-    "--budget",
-    "budget_s",
-    type=frame.FloatRange(0, 86_400, min_open=True),
-    metavar="SECONDS",
-    show_default="60",
-    help="Time limit for measuring: one half chooses, the other confirms (each makes at least six launches).",
-)
+@frame.budget_of("60", "(one half chooses, the other confirms; each makes at least six launches)")
 @click.option("--only", callback=_as_names, metavar="NAME,...", help="Try only these rewrites.")
 @frame.case_options()
 @click.option(

@@ -217,21 +217,7 @@ def publish(
     write_kernel_lists(place, manifest, measured.journal)
     keep_evidence(place.path, manifest, missing, given=proof)
     ended = concluded(measured)
-    outcome = _write_outputs(Run.open(place.path, manifest=ended), measured.moved, progress)
-    write_record(place.manifest, ended)
-    return outcome
-
-
-def publish_proof(measured: Measured) -> ReportData:
-    """End an emulated run that only shows what runs on SME2, for a run on another CPU: that one has the
-    report. `sme2prof report` makes one for this run, too. The caller has locked the run."""
-    write_kernel_lists(measured.place, measured.manifest, measured.journal)
-    ended = concluded(measured)
-    write_record(measured.place.manifest, ended)
-    return report_data(Run.open(measured.place.path, manifest=ended), None)
-
-
-def _write_outputs(run: Run, moved: Path | None = None, progress: Progress | None = None) -> RunOutcome:
+    run = Run.open(place.path, manifest=ended)
     analysis = analyse(run, progress=progress) if run.dumps else None
     if analysis is not None:
         write_analysis(analysis)
@@ -241,7 +227,17 @@ def _write_outputs(run: Run, moved: Path | None = None, progress: Progress | Non
     files.write_json(run.files.summary("json"), summary)
     files.write_text(run.files.summary("md"), render_markdown(summary_document(data)))
     write_kernel_view(run)
-    return RunOutcome(data, report, summary, moved)
+    write_record(place.manifest, ended)
+    return RunOutcome(data, report, summary, measured.moved)
+
+
+def publish_proof(measured: Measured) -> ReportData:
+    """End an emulated run that only shows what runs on SME2, for a run on another CPU: that one has the
+    report. `sme2prof report` makes one for this run, too. The caller has locked the run."""
+    write_kernel_lists(measured.place, measured.manifest, measured.journal)
+    ended = concluded(measured)
+    write_record(measured.place.manifest, ended)
+    return report_data(Run.open(measured.place.path, manifest=ended), None)
 
 
 # Configs of `sme2prof profile` and of a sweep's jobs. Which experiments the target's CPU can tell apart is
