@@ -231,7 +231,7 @@ def _by_input(read: Callable[[str], T]) -> Callable[..., dict[str, T]]:
 
     def convert(_context: click.Context, option: click.Parameter, words: Sequence[str]) -> dict[str, T]:
         try:
-            return {name: read(given) for name, given in (word.split("=", 1) for word in words)}
+            return {name: read(given) for name, _, given in (word.partition("=") for word in words)}
         except ValueError as problem:
             raise click.BadParameter(f"{problem}; write {option.metavar}") from problem
 
