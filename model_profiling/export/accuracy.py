@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from model_profiling.core.errors import ExportError, InputError
-from model_profiling.export.overflow import Search, count_not_finite, first_not_finite
+from model_profiling.export.overflow import Search, first_not_finite
 from model_profiling.export.records import Accuracy, Deviation
 from model_profiling.export.tracing import (
     CONVOLUTIONS_IN_FP32,
@@ -226,6 +226,10 @@ def run_program(name: str, pte: Path, calls: Mapping[str, Eager]) -> dict[str, T
 
 
 _OVERFLOW = "export fp32, or scale the activations down"
+
+
+def count_not_finite(tensors: Tensors) -> int:
+    return sum(int((~t.isfinite()).sum()) for t in tensors if t.is_floating_point())
 
 
 def _not_finite(

@@ -17,6 +17,7 @@ from model_profiling.export.tracing import (
     Traced,
     ask,
     cast_to,
+    export_graph,
     map_tensors,
     module_of,
     operator_name,
@@ -61,8 +62,6 @@ def trace_methods(
     method."""
     import torch
 
-    from model_profiling.export.rewritten import export_rewritten
-
     traced: dict[str, Traced] = {}
     for method, given in methods.items():
         first = next(iter(traced.values())).eager.module if traced else None
@@ -78,6 +77,20 @@ def trace_methods(
         from_graph = wanted.quantized and wanted.kind != "int4"
         traced[method] = export_rewritten(name, eager, () if from_graph else rewrites)
     return traced
+
+
+def export_rewritten(name: str, eager: Eager, chosen: Collection[str]) -> Traced:
+    """Export the graph with the `chosen` rewrites of the catalogue."""
+    program = export_graph(name, eager)
+    if not chosen:
+        return Traced(program, eager, eager.rewrites)
+    from model_profiling.export.rewritten import rewrite_graph
+
+    with blaming(f"the graph of '{name}' cannot be rewritten", "leave --optimize out", ExportError):
+        module, applied = rewrite_graph(program, chosen)
+    if not applied:
+        return Traced(program, eager, eager.rewrites)
+    return Traced(export_graph(name, replace(eager, module=module)), eager, applied)
 
 
 def _share_buffers(module: torch.nn.Module, owner: torch.nn.Module) -> None:
@@ -232,8 +245,6 @@ def _quantized(
     """8-bit integers by a quantizer; ranges come from the calibration inputs unless they are dynamic."""
     from executorch.backends.transforms.duplicate_dynamic_quant_chain import DuplicateDynamicQuantChainPass
     from torchao.quantization.pt2e.quantize_pt2e import convert_pt2e, prepare_pt2e
-
-    from model_profiling.export.rewritten import export_rewritten
 
     quantizer = _quantizer(wanted, keep)
     traced = export_rewritten(name, eager, rewrites)

@@ -43,10 +43,6 @@ class Origin:
     """The module's path; empty for the model itself."""
 
 
-def count_not_finite(tensors: Tensors) -> int:
-    return sum(int((~t.isfinite()).sum()) for t in tensors if t.is_floating_point())
-
-
 @dataclass(frozen=True, slots=True)
 class Search:
     """The export to repeat with other layers in float32."""

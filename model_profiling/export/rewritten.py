@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import operator
 from collections.abc import Collection, Mapping
-from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -12,12 +11,10 @@ from torch.fx import GraphModule, Node, Proxy
 from torch.fx.node import map_arg
 from torch.fx.proxy import GraphAppendingTracer
 
-from model_profiling.core.errors import ExportError
 from model_profiling.export.catalogue import CONSTANTS, Rewrite, Unfit
 from model_profiling.export.records import Applied
 from model_profiling.export.rewrites import BY_OPERATOR
-from model_profiling.export.tracing import Eager, Traced, export_graph, module_of, operator_name, quoted_line
-from model_profiling.models.options import blaming
+from model_profiling.export.tracing import module_of, operator_name, quoted_line
 
 if TYPE_CHECKING:
     from torch.export import ExportedProgram
@@ -25,18 +22,6 @@ if TYPE_CHECKING:
 _LARGEST_CONSTANT = 16 << 20
 _FILLED = ("new_full", "new_zeros", "new_ones", "full_like", "zeros_like", "ones_like")
 """Calls that use nothing of their tensor but its dtype and shape."""
-
-
-def export_rewritten(name: str, eager: Eager, chosen: Collection[str]) -> Traced:
-    """Export the graph with the `chosen` rewrites of the catalogue."""
-    program = export_graph(name, eager)
-    if not chosen:
-        return Traced(program, eager, eager.rewrites)
-    with blaming(f"the graph of '{name}' cannot be rewritten", "leave --optimize out", ExportError):
-        module, applied = rewrite_graph(program, chosen)
-    if not applied:
-        return Traced(program, eager, eager.rewrites)
-    return Traced(export_graph(name, replace(eager, module=module)), eager, applied)
 
 
 def rewrite_graph(
