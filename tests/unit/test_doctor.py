@@ -42,7 +42,6 @@ def test_this_machine_is_ready_and_says_what_it_lacks(cli: Run) -> None:
     by_name = {check["name"]: check for check in facts["checks"]}
     assert by_name["executorch"]["status"] == by_name["C++ compiler"]["status"] == "pass"
     assert set(facts["cpu_features"]) == set(FEATURES)
-    assert all(device["source"] and device["seen"] for device in facts["devices"])
     assert {target["name"] for target in facts["targets"]} == {"host", "emulated", "android", "ssh"}
     assert all(check["fix"] for check in facts["checks"] if check["status"] in ("fail", "optional"))
 
