@@ -10,7 +10,6 @@ from pathlib import Path
 
 from model_profiling.compat import ArgumentParser
 from model_profiling.core.formatting import printable
-from model_profiling.core.records import Check, check_unless
 from model_profiling.core.stdio import checked_output, end_like_ctrl_c
 from model_profiling.doctor import examine, prerequisites
 from model_profiling.doctor.checks import program_checks

@@ -8,8 +8,7 @@ from pathlib import Path
 
 from model_profiling.analysis.structure import Aspect
 from model_profiling.config import names
-from model_profiling.config.series import WarningLine, warning_lines
-from model_profiling.config.series import Series
+from model_profiling.config.series import Series, WarningLine, warning_lines
 from model_profiling.config.settings import Experiment, ProfileConfig, Schedule
 from model_profiling.core.errors import InputError
 from model_profiling.core.stdio import Progress
