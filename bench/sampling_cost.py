@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import math
 import statistics
 import sys
 import tempfile
@@ -24,7 +25,7 @@ import numpy as np
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
-from model_profiling.analysis.sampling import FEWEST, wilson_interval
+from model_profiling.analysis.sampling import FEWEST
 from model_profiling.core.errors import ProfilingError
 from model_profiling.etdump import read_boundaries
 from model_profiling.runner.samples import Samples
@@ -33,6 +34,15 @@ from model_profiling.targets.host import HostTarget
 from model_profiling.targets.job import SEEN
 
 RATES = (None, 1_000, 10_000)
+
+
+def wilson_interval(count: int, total: int) -> tuple[float, float]:
+    """95% interval of a share when `count` of `total` independent samples show it."""
+    share, square = count / total, 1.959964**2
+    centre = (share + square / (2 * total)) / (1 + square / total)
+    reach = share * (1 - share) / total + square / (4 * total**2)
+    half = math.sqrt(square * reach) / (1 + square / total)
+    return centre - half, centre + half
 
 
 def main() -> int:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 import re
 from collections import Counter
 from collections.abc import Mapping, Sequence
@@ -22,7 +21,6 @@ from model_profiling.runs.run import Run
 
 FEWEST = 30
 """With fewer samples, an operator's time is not divided."""
-_CONFIDENCE_Z = 1.959964
 _POOL = "threadpool"
 # C library functions in which a thread waits for others; the pool calls a futex through `syscall`.
 _WAITING = re.compile(
@@ -54,12 +52,10 @@ _PART_OF_ROLE = {
 
 @dataclass(frozen=True, slots=True)
 class Portion:
-    """A share of samples with its 95% interval, and the operator's time it stands for."""
+    """A share of an operator's samples, and the operator's time that it stands for."""
 
     samples: int
     share: float
-    low: float
-    high: float
     ms: float | None = None
     """None where times are not shown."""
 
@@ -71,7 +67,6 @@ class SampledKernel:
     name: str
     part: SampledPart
     samples: int
-    isa: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,6 +80,7 @@ class InsideOperator:
     parts: Mapping[SampledPart, Portion]
     """The parts that samples hit; they add up to the whole."""
     kernels: tuple[SampledKernel, ...]
+    """Most samples first."""
 
     @property
     def enough(self) -> bool:
@@ -111,99 +107,62 @@ class InsideSeries:
     executions: int
     threads: int
     samples: int
-    lost: int
-    """Samples that no longer fitted into memory."""
     outside: int
     """Samples while no operator of a delegate ran."""
     operators: tuple[InsideOperator, ...]
     """Operators with samples, in the order they run."""
-    kernels: tuple[SampledKernel, ...]
-    """Of the whole run, most samples first."""
     shown: bool
     """Whether shares are shares of time: not under an emulator."""
-    files: Mapping[str, str]
-    """Files whose functions could not be distinguished, and why."""
-    problem: str = ""
-    note: str = ""
+    notes: tuple[str, ...] = ()
     """What could not be determined."""
 
     @property
     def moving(self) -> Moving | None:
         """Data movement inside operators that multiply matrices; None with too few samples of them."""
         chosen = [
-            found
+            (found.operator, found.parts)
             for found in self.operators
             if found.enough and found.operator is not None and found.operator.category in MATRIX
         ]
-        whole = sum(found.operator.typical_ms for found in chosen if found.operator)
-        if not chosen or whole <= 0:
+        whole = sum(operator.typical_ms for operator, _ in chosen)
+        if whole <= 0:
             return None
-        parts = [
-            found.parts.get(part)
-            for found in chosen
-            for part in (SampledPart.PACKING, SampledPart.INDIRECTION)
-        ]
-        ms = sum(part.ms or 0.0 for part in parts if part)
+        moved = (SampledPart.PACKING, SampledPart.INDIRECTION)
+        ms = sum(portion.ms or 0.0 for _, parts in chosen for part, portion in parts.items() if part in moved)
         return Moving(ms, ms / whole, len(chosen))
-
-    @property
-    def unnamed_share(self) -> float:
-        """Share of the samples, without waiting, in functions without a name."""
-        worked = [kernel for kernel in self.kernels if kernel.part is not SampledPart.WAITING]
-        unnamed = sum(kernel.samples for kernel in worked if kernel.part is SampledPart.UNNAMED)
-        return unnamed / (sum(kernel.samples for kernel in worked) or 1)
 
 
 def inside_series(series: Series, samples: Samples, analysed: SeriesAnalysis | None) -> InsideSeries:
     """What `samples` show about `series`; the dumps say which operators they belong to."""
     calls = _delegate_calls(analysed) if analysed else []
-    note = ""
+    unnamed = ""
     if samples.unknown_operators:
-        note = f"it is not known which operators the threads worked for: {samples.unknown_operators}"
+        unnamed = f"it is not known which operators the threads worked for: {samples.unknown_operators}"
     elif analysed and [len(found) for found in calls] != list(samples.operators_of_calls):
-        note = "the operators in the dumps differ from those of the sampled run, so no operator is named"
-    named = {
-        (call, position): operator
-        for call, operators in enumerate(() if note else calls)
-        for position, operator in enumerate(operators)
-    }
+        unnamed = "the operators in the dumps differ from those of the sampled run, so no operator is named"
     shown = analysed.times.are_shown if analysed else False
     by_operator: dict[tuple[int, int], Counter[int]] = {}
-    total: Counter[SampledKernel] = Counter()
-    outside = 0
     for call, position, _, function, count in samples.seen:
-        if position < 0:
-            outside += count
         by_operator.setdefault((call, position), Counter())[function] += count
     divided = []
     for (call, position), functions in sorted(by_operator.items()):
-        operator = named.get((call, position))
-        hit: Counter[tuple[str, SampledPart, str]] = Counter()
-        for number, count in functions.items():
-            hit[_described(samples, samples.functions[number], operator)] += count
-        ordered = sorted(hit.items(), key=lambda item: (-item[1], item[0]))
-        kernels = tuple(SampledKernel(name, part, count, isa) for (name, part, isa), count in ordered)
-        for kernel in kernels:
-            total[SampledKernel(kernel.name, kernel.part, 0, kernel.isa)] += kernel.samples
         if position >= 0:
-            divided.append(_inside(call, position, operator, kernels, shown))
+            operator = None if unnamed or call >= len(calls) else calls[call][position]
+            divided.append(_inside(call, position, operator, _kernels(samples, functions, operator), shown))
+    notes = [samples.unavailable or "", unnamed]
+    notes += [
+        f"the functions of {file.name} are unknown: {file.problem}" for file in samples.files if file.problem
+    ]
     return InsideSeries(
         series=series,
         hz=samples.hz,
         executions=samples.executions,
         threads=len({row[2] for row in samples.seen}),
         samples=samples.kept,
-        lost=max(0, samples.taken - samples.kept),
-        outside=outside,
+        outside=sum(count for _, position, _, _, count in samples.seen if position < 0),
         operators=tuple(divided),
-        kernels=tuple(
-            SampledKernel(each.name, each.part, count, each.isa)
-            for each, count in sorted(total.items(), key=lambda item: (-item[1], item[0].name))
-        ),
         shown=shown,
-        files={file.name: file.problem for file in samples.files if file.problem},
-        problem=samples.unavailable or "",
-        note=note,
+        notes=tuple(filter(None, notes)),
     )
 
 
@@ -218,6 +177,16 @@ def _delegate_calls(analysed: SeriesAnalysis) -> list[list[Operator | None]]:
     return [[known.get((call, position)) for position in sorted(held[call])] for call in calls]
 
 
+def _kernels(
+    samples: Samples, functions: Mapping[int, int], operator: Operator | None
+) -> tuple[SampledKernel, ...]:
+    hit: Counter[tuple[str, SampledPart]] = Counter()
+    for number, count in functions.items():
+        hit[_described(samples, samples.functions[number], operator)] += count
+    ordered = sorted(hit.items(), key=lambda item: (-item[1], item[0]))
+    return tuple(SampledKernel(name, part, count) for (name, part), count in ordered)
+
+
 def _inside(
     call: int, position: int, operator: Operator | None, kernels: tuple[SampledKernel, ...], shown: bool
 ) -> InsideOperator:
@@ -228,40 +197,29 @@ def _inside(
     parts = {}
     for part in (part for part in SampledPart if counts[part]):
         share = counts[part] / total
-        ms = share * operator.typical_ms if operator and shown else None
-        parts[part] = Portion(counts[part], share, *wilson_interval(counts[part], total), ms)
+        parts[part] = Portion(
+            counts[part], share, share * operator.typical_ms if operator and shown else None
+        )
     return InsideOperator(call, position, operator, total, parts, kernels)
-
-
-def wilson_interval(count: int, total: int) -> tuple[float, float]:
-    """95% interval of a share when `count` of `total` independent samples show it."""
-    if total <= 0:
-        return 0.0, 1.0
-    share, square = count / total, _CONFIDENCE_Z**2
-    centre = (share + square / (2 * total)) / (1 + square / total)
-    reach = share * (1 - share) / total + square / (4 * total**2)
-    half = _CONFIDENCE_Z * math.sqrt(reach) / (1 + square / total)
-    return max(0.0, min(share, centre - half)), min(1.0, max(share, centre + half))
 
 
 def _described(
     samples: Samples, function: SampledFunction, operator: Operator | None
-) -> tuple[str, SampledPart, str]:
+) -> tuple[str, SampledPart]:
+    """The name of a function, and which part of an operator it is."""
+    if function.name:
+        if _WAITING.fullmatch(function.name):
+            return function.name, SampledPart.WAITING
+        if _INDIRECTION.fullmatch(function.name):
+            return function.name, SampledPart.INDIRECTION
+        return function.name, _PART_OF_ROLE.get(classify(function.name).role, SampledPart.OTHER)
     library = short_name(samples.files[function.file].name) if 0 <= function.file < len(samples.files) else ""
-    if not function.name:
-        place = "" if function.start is None else f"+{function.start:#x}"
-        name = f"{library}{place or ': in no function'}" if library else "in no library"
-        if library == _POOL:
-            return name, SampledPart.WAITING, ""
-        multiplies = function.multiplies and operator is not None and operator.category in MATRIX
-        return name, SampledPart.MULTIPLICATION if multiplies else SampledPart.UNNAMED, ""
-    if _WAITING.fullmatch(function.name):
-        return function.name, SampledPart.WAITING, ""
-    kernel = classify(function.name)
-    part = _PART_OF_ROLE.get(kernel.role, SampledPart.OTHER)
-    if _INDIRECTION.fullmatch(function.name):
-        part = SampledPart.INDIRECTION
-    return function.name, part, kernel.isa if kernel.known else ""
+    place = ": in no function" if function.start is None else f"+{function.start:#x}"
+    name = f"{library}{place}" if library else "in no library"
+    if library == _POOL:
+        return name, SampledPart.WAITING
+    multiplies = function.multiplies and operator is not None and operator.category in MATRIX
+    return name, SampledPart.MULTIPLICATION if multiplies else SampledPart.UNNAMED
 
 
 def short_name(file: str) -> str:

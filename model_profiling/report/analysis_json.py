@@ -39,24 +39,11 @@ def inside_facts(found: InsideSeries) -> dict[str, object]:
         "executions": found.executions,
         "threads": found.threads,
         "samples": found.samples,
-        "lost": found.lost,
         "outside_operators": found.outside,
-        "unnamed_share": found.unnamed_share,
         "shares_are_of_time": found.shown,
-        "problem": found.problem or None,
-        "note": found.note or None,
+        "notes": list(found.notes),
         "data_movement_in_matrix_operators": asdict(moving) if moving else None,
         "operators": [_sampled_operator(operator) for operator in found.operators],
-        "functions": [
-            {
-                "name": kernel.name,
-                "part": kernel.part.value,
-                "instruction_set": kernel.isa or None,
-                "samples": kernel.samples,
-            }
-            for kernel in found.kernels
-        ],
-        "files_without_functions": dict(found.files),
     }
 
 

@@ -224,30 +224,19 @@ def inside_operators(data: ReportData) -> list[doc.Block]:
 def _sampled_series(found: InsideSeries, *, alone: bool) -> Iterator[doc.Block]:
     if not alone:
         yield doc.Heading(str(found.series), 3)
-    if found.problem:
-        yield doc.Paragraph(f"Nothing is known of what its threads did: {found.problem}.")
+    yield from doc.make_list(f"{capitalized(note)}." for note in found.notes)
+    if not found.samples:
         return
-    yield doc.Paragraph(_how_sampled(found))
-    if found.note:
-        yield doc.Paragraph(f"{capitalized(found.note)}.")
+    outside = percent(found.outside / found.samples)
+    yield doc.Paragraph(
+        f"{plural(found.samples, 'sample')} of what {plural(found.threads, 'thread')} did, at most "
+        f"{found.hz} per second, from a separate run ({plural(found.executions, 'inference')}; no latency "
+        f"comes from it). {outside} of the samples are outside delegates' operators."
+    )
     if found.operators:
         yield from _operator_parts(found) if found.shown else _kernels_seen(found)
     if sentence := _data_movement_text(found):
         yield doc.Paragraph(sentence)
-    yield from doc.make_list(
-        f"The functions of {name} are not told apart: {why}." for name, why in found.files.items()
-    )
-
-
-def _how_sampled(found: InsideSeries) -> str:
-    lost = f" {found.lost} more were lost because memory ran out." if found.lost else ""
-    outside = percent(found.outside / found.samples) if found.samples else MISSING
-    return (
-        f"{plural(found.samples, 'sample')} of what {plural(found.threads, 'thread')} did, at most "
-        f"{found.hz} per second, from a separate run ({plural(found.executions, 'inference')}; no latency "
-        f"comes from it). {outside} of the samples are outside delegates' operators; "
-        f"{percent(found.unnamed_share)} of the work is in functions without a name.{lost}"
-    )
 
 
 def _operator_parts(found: InsideSeries) -> Iterator[doc.Block]:
@@ -267,9 +256,8 @@ def _operator_parts(found: InsideSeries) -> Iterator[doc.Block]:
     )
     yield doc.table_of(ordered[:_SAMPLED_SHOWN], columns)
     yield doc.Paragraph(
-        "A part's share is its share of the operator's samples, so parts add up to the operator; the 95% "
-        "interval in brackets takes samples as independent. Times are the operator's, divided by these "
-        f"shares. Below {FEWEST} samples nothing is divided."
+        "A part's share is its share of the operator's samples, so parts add up to the operator. Times are "
+        f"the operator's, divided by these shares. Below {FEWEST} samples nothing is divided."
     )
 
 
@@ -277,9 +265,7 @@ def _share(part: SampledPart, each: InsideOperator) -> str:
     portion = each.parts.get(part)
     if not each.enough:
         return MISSING
-    if portion is None:
-        return "0%"
-    return f"{percent(portion.share)} ({100 * portion.low:.0f} to {100 * portion.high:.0f})"
+    return percent(portion.share if portion else 0.0)
 
 
 def _kernels_seen(found: InsideSeries) -> Iterator[doc.Block]:

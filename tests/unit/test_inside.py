@@ -25,7 +25,6 @@ from model_profiling.analysis.sampling import (
     inside_series,
     sampled_entries,
     short_name,
-    wilson_interval,
 )
 from model_profiling.core.errors import FormatError, RunError
 from model_profiling.report.analysis_json import inside_facts
@@ -85,9 +84,8 @@ def test_an_operator_is_divided_into_parts_that_add_up() -> None:
     assert sum(portion.ms or 0 for portion in first.parts.values()) == pytest.approx(
         made.operators[0].typical_ms
     )
-    assert all(portion.low <= portion.share <= portion.high for portion in first.parts.values())
     assert not second.enough and second.kernels[0].part is SampledPart.OTHER
-    assert (found.samples, found.outside, found.lost, found.threads) == (105, 2, 7, 2)
+    assert (found.samples, found.outside, found.threads) == (105, 2, 2)
     assert found.moving is not None and found.moving.share == pytest.approx(0.2)
     assert [short_name(file.name) for file in FILES] == ["xnnpack", "threadpool", "c"]
     told = json.loads(json.dumps(inside_facts(found)))
@@ -119,24 +117,16 @@ def test_what_has_no_name_gets_none_and_multiplies_only_where_that_is_known() ->
     other = made_series(2, name=lambda number: f"Transpose (ND, X32) #{number}")
     (found,) = inside_series(other.series, samples(*seen), other).operators
     assert set(found.parts) == {SampledPart.UNNAMED}, "an operator that moves data multiplies nothing"
-    assert inside_series(other.series, samples(*seen), other).unnamed_share == 1.0
 
 
 def test_samples_of_other_operators_are_given_to_none() -> None:
     made = made_series(2)
     found = inside_series(made.series, samples((0, 0, 0, 0, 40), operators=3), made)
-    assert found.operators[0].operator is None and "differ" in found.note
+    assert found.operators[0].operator is None and "differ" in found.notes[0]
     assert found.operators[0].name == "call 0, operator 0" and found.moving is None
     doubted = replace(samples((0, 0, 0, 0, 40)), unknown_operators="it read the clock more often than others")
     found = inside_series(made.series, doubted, made)
-    assert found.operators[0].operator is None and "worked for: it read the clock" in found.note
-
-
-def test_the_interval_is_wilsons() -> None:
-    low, high = wilson_interval(10, 100)
-    assert (round(low, 4), round(high, 4)) == (0.0552, 0.1744)
-    assert wilson_interval(0, 50)[0] == 0.0 and wilson_interval(50, 50)[1] == 1.0
-    assert wilson_interval(0, 0) == (0.0, 1.0)
+    assert found.operators[0].operator is None and "worked for: it read the clock" in found.notes[0]
 
 
 def test_samples_are_counted_by_the_kernels_entry() -> None:
