@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
@@ -22,7 +21,7 @@ from model_profiling.analysis.findings import Case, Finding, Free, WalkedMethods
 from model_profiling.analysis.pairing import Pairing, SideBySide, how_measured
 from model_profiling.analysis.series import SeriesAnalysis
 from model_profiling.config.series import Series
-from model_profiling.core.formatting import listing, plural
+from model_profiling.core.formatting import plural
 from model_profiling.runs.run import Run
 from model_profiling.statistics.speedup import Verdict
 
@@ -92,22 +91,6 @@ def _once(run: Run, findings: Sequence[Finding], pairings: Sequence[Pairing]) ->
     yield from sorted(chosen, key=lambda finding: finding.order)
 
 
-def unknown_operators(case: Case, _free: Free) -> Finding | None:
-    unknown = [operator for operator in case.series.operators if not operator.known]
-    if not unknown:
-        return None
-    counts = Counter(operator.type for operator in unknown)
-    share = case.series.spent_by(unknown).share if case.series.times.are_latencies else None
-    return Finding(
-        "unknown-operators",
-        f"{plural(len(counts), 'operator name')} without a category, counted as Other",
-        (f"{listing(counts)}: the times are right, only the category is not known",),
-        case.series,
-        evidence={"names": dict(counts), "share": share},
-        has_cure=False,
-    )
-
-
 def too_many_threads(case: Case, _free: Free) -> Finding | None:
     """A thread count of an experiment that costs more than it gains."""
     most, experiment = case.series, case.series.series.experiment
@@ -164,7 +147,6 @@ CAUSES: tuple[Cause, ...] = (
 """Causes of lost time. An earlier cause takes its operators from later ones."""
 
 OBSERVATIONS: tuple[Cause, ...] = (
-    unknown_operators,
     precision_not_as_asked,
     wrong_layer_norms,
     misses_sme2,

@@ -161,7 +161,7 @@ def sme2_by_operator(series: SeriesAnalysis, coverage: Coverage, *, can_switch: 
     for missing in coverage.missing:
         for each in places.get(missing.key.in_program, ()):
             found[series.place(each)] = f"no: {missing.why_not}"
-    for _, measured in matching.match_proven(series, coverage.ran)[0]:
+    for _, measured in matching.match_proven(series, coverage.ran):
         found |= dict.fromkeys(map(series.place, measured), coverage.yes)
     return found
 
@@ -260,8 +260,6 @@ class Projection:
     latency_ms: float | None
     """Median without the tracer; None if not measured."""
     taken_from: str
-    unmatched: tuple[str, ...]
-    """Proven operators that this series does not have: not counted as faster."""
 
     def ms(self, speedup: float) -> float | None:
         return self.latency_ms / speedup if self.latency_ms is not None else None
@@ -331,7 +329,7 @@ def _measured(run: Run, analysis: RunAnalysis | None) -> list[SeriesAnalysis]:
 
 
 def _project(run: Run, series: SeriesAnalysis, coverage: Coverage) -> Projection:
-    matched, unmatched = matching.match_proven(series, coverage.ran)
+    matched = matching.match_proven(series, coverage.ran)
     groups = tuple(
         FactorGroup(
             name,
@@ -357,7 +355,6 @@ def _project(run: Run, series: SeriesAnalysis, coverage: Coverage) -> Projection
         after_high=_largest(_after(series, matched, measured, lambda group: FACTORS[group].high)),
         latency_ms=latency.end_to_end_ms.median if latency and latency.end_to_end_ms else None,
         taken_from=series.taken_from,
-        unmatched=unmatched,
     )
 
 

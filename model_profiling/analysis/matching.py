@@ -59,13 +59,9 @@ Matched = list[tuple[MatrixOperator, tuple[Operator, ...]]]
 """Operators proven on SME2, each with the operators that do its work in the measured series."""
 
 
-def match_proven(
-    series: SeriesAnalysis, operators: Sequence[MatrixOperator]
-) -> tuple[Matched, tuple[str, ...]]:
-    """Proven operators with their counterparts in `series`, and the names of those without one.
-
-    A node that ran as more or fewer operators than here counts only if all of them were proven.
-    """
+def match_proven(series: SeriesAnalysis, operators: Sequence[MatrixOperator]) -> Matched:
+    """Proven operators with their counterparts in `series`. A node that ran as more or fewer operators than
+    here counts only if all of them were proven."""
     ours: dict[Hashable, list[Operator]] = {}
     measured = matrix_operators(series)
     orders = orders_in_calls(operator.key for operator in measured)
@@ -76,7 +72,6 @@ def match_proven(
     for operator in operators:
         theirs.setdefault(_place(operator, operator.key), []).append(operator)
     matched: Matched = []
-    unmatched: list[str] = []
     for place, members in theirs.items():
         found = ours.get(place, [])
         if len(found) == len(members):
@@ -84,9 +79,7 @@ def match_proven(
             matched += [(operator, (one,)) for operator, one in pairs if operator.on_sme]
         elif found and all(operator.on_sme for operator in members):
             matched.append((members[0], tuple(found)))
-        else:
-            unmatched += [operator.name for operator in members if operator.on_sme]
-    return matched, tuple(unmatched)
+    return matched
 
 
 def proven_work(work: Sequence[MatrixWork], ran: Sequence[MatrixOperator]) -> Iterator[MatrixOperator]:

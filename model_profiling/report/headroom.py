@@ -62,13 +62,6 @@ def _projections(outlook: Outlook, every: Collection[Series]) -> Iterator[doc.Bl
         numbers=(len(named) + 1, len(named) + 2),
     )
     yield doc.Folded("What the projection is made of", (parts,))
-    yield from doc.make_list(
-        f"{found.series.spoken(every)}: {plural(len(found.unmatched), 'proven operator')} could not be "
-        f"found in this experiment and {'is' if len(found.unmatched) == 1 else 'are'} not counted as faster: "
-        f"{', '.join(found.unmatched[:5])}{' ...' if len(found.unmatched) > 5 else ''}"
-        for found in outlook.projections
-        if found.unmatched
-    )
 
 
 def _projected(found: Projection) -> str:
@@ -219,7 +212,6 @@ def _projection(found: Projection) -> Json:
             for name, speedup in (("low", found.low), ("high", found.high), ("ceiling", found.ceiling))
         },
         "taken_from": found.taken_from,
-        "unmatched": list(found.unmatched),
     }
 
 

@@ -316,7 +316,7 @@ class _Asked:
         if data.outlook.coverage.is_low:
             first, question = [found for found in first if found.id != "misses-sme2"], None
             yield self._to_reach_sme2(), None
-        advice = [(finding_text(found), None) for found in first if found.id != "unknown-operators"]
+        advice = [(finding_text(found), None) for found in first]
         measuring = [(_to_answer(question), question)] if question else []
         yield from (*advice, *measuring) if on_arm else (*measuring, *advice)
         if not advice and on_arm and data.analysis is not None:

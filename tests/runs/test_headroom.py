@@ -71,7 +71,7 @@ def test_an_arm_cpu_without_sme2_gets_a_projection() -> None:
     assert found.coverage.tested and found.coverage.emulated and not found.reason
     assert [projection.series.threads for projection in found.projections] == [1, 2], "one for each count"
     for projection in found.projections:
-        assert 0 < projection.time_share < 1 and not projection.unmatched
+        assert 0 < projection.time_share < 1
         assert 1 < projection.low < projection.high < projection.ceiling
         assert projection.ceiling == pytest.approx(1 / (1 - projection.time_share))
         assert projection.before.name == "Convolution"
@@ -254,35 +254,31 @@ def _proven() -> tuple[SeriesAnalysis, tuple[MatrixOperator, ...]]:
 
 
 def test_proven_operators_are_found_under_another_name() -> None:
-    matched, unmatched = match_proven(*_proven())
-    assert not unmatched
+    matched = match_proven(*_proven())
     for proven, (operator,) in matched:
         assert "PF16" in proven.name and "PF16" not in operator.name
         assert operator.source.node_index == proven.node
         assert operator.source.flops == proven.flops
 
 
-def test_an_operator_that_is_not_found_again_is_named_and_not_counted() -> None:
+def test_an_operator_that_is_not_found_again_is_not_counted() -> None:
     series, (first, *others) = _proven()
-    matched, unmatched = match_proven(series, (replace(first, node=99), *others))
-    assert unmatched == (first.name,) and len(matched) == len(others)
+    matched = match_proven(series, (replace(first, node=99), *others))
+    assert len(matched) == len(others)
 
 
 def test_without_a_graph_the_order_in_a_call_tells_unless_the_calls_differ() -> None:
     series, proven = _proven()
     by_order = [replace(operator, node=-1) for operator in proven]
-    assert len(match_proven(series, by_order)[0]) == len(by_order)
+    assert len(match_proven(series, by_order)) == len(by_order)
     more = [replace(operator, of=operator.of + 1) for operator in by_order]
-    matched, unmatched = match_proven(series, more)
-    assert not matched and len(unmatched) == len(by_order)
+    assert not match_proven(series, more)
 
 
 def test_a_node_that_ran_as_two_operators_counts_once_and_only_if_both_are_proven() -> None:
     series, (first, *_) = _proven()
-    matched, unmatched = match_proven(series, (first, first))
-    assert len(matched) == 1 and not unmatched
-    matched, unmatched = match_proven(series, (first, replace(first, on_sme=False)))
-    assert not matched and unmatched == (first.name,)
+    assert len(match_proven(series, (first, first))) == 1
+    assert not match_proven(series, (first, replace(first, on_sme=False)))
 
 
 def test_evidence_of_a_run_made_elsewhere_is_kept_and_projected_from(

@@ -283,14 +283,6 @@ def test_conversions_between_number_formats_are_named() -> None:
 
 
 @pytest.mark.parametrize("times", [Times.EMULATED, Times.TRACED, Times.UNKNOWN])
-def test_names_in_no_category_are_reported_even_without_latencies(times: Times) -> None:
-    dump = dump_of([("DELEGATE_CALL", [CONV, ("Frobnicate (NC, F16) #1", 100)])], times=times)
-    assert set(found(dump)) == {"unknown-operators"}
-    evidence = found(dump)["unknown-operators"].evidence
-    assert evidence == {"names": {"Frobnicate (NC, F16)": 1}, "share": None}
-
-
-@pytest.mark.parametrize("times", [Times.EMULATED, Times.TRACED, Times.UNKNOWN])
 def test_no_advice_comes_from_times_that_are_no_latencies(times: Times) -> None:
     moving = ("DELEGATE_CALL", [CONV, ("Transpose (ND, X16) #1", 700)])
     assert found(dump_of([moving])) and not found(dump_of([moving], times=times))
@@ -364,12 +356,6 @@ def test_matrix_operators_that_sme2_did_not_help_carry_a_reason() -> None:
             "more than one row.*1x1 convolution",
         ),
         ("Fully", OperatorSource(output_shape=(64, 10)), "", "matrices larger"),
-        (
-            "Convolution",
-            OperatorSource(output_shape=(1, 8, 8, 8), kernel_size=(9, 9)),
-            "onnxruntime issue 27633",
-            "smaller kernels one after another",
-        ),
     ],
 )
 def test_what_sme2_slows_down_is_named_with_its_cost_and_what_to_do(name, source, reported, said):
@@ -471,7 +457,6 @@ def test_one_of_a_kind_is_told_in_the_singular() -> None:
     dump = dump_of([part, ("OPERATOR_CALL", [("native_call_frobnicate.out", 200)]), part], threads=1)
     titles = [one.title for one in causes([series_of([dump])])]
     says_together("\n".join(titles), "bring", "1 unknown operator")
-    says_together("\n".join(titles), "1 operator name", "without a category")
 
 
 # A model bound by its matrix products, and the order of findings.

@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 STRUCTURAL = frozenset({
     "outside-delegates", "layout-changes", "quantize-dequantize", "input-independent",
     "cancelling-transposes", "depthwise-as-igemm", "precision-not-as-asked",
-    "unknown-operators", "data-movement", "misses-sme2", "matrix-bound",
+    "data-movement", "misses-sme2", "matrix-bound",
     "wrong-results",
 })  # fmt: skip
 # What needs times, or a CPU with SME2.

@@ -3,7 +3,6 @@ operators of an ExecuTorch release that compute wrong."""
 
 from __future__ import annotations
 
-import math
 import re
 from collections.abc import Iterator, Sequence
 
@@ -142,12 +141,10 @@ def _change(missing: MatrixOperator, work: MatrixWork | None, reach: Reach | Non
 # Matrix operators that SME2 did not speed up, by a comparison of SME2 on and off.
 
 ONE_ROW_ISSUE = "google/XNNPACK issue 10719"
-_LARGE_KERNEL = 7
 _NO_FASTER = 1.05
 _SLOWER = 0.97
 _JUDGED_WORTH = 0.005
 """Share of end-to-end time from which a loss with a verdict is reported."""
-_REPORT = "or report these numbers to google/XNNPACK: it chooses the kernel without looking at shapes"
 _OFF_THE_PATH = {
     "fp16": ", or write it as a 1x1 convolution, which keeps fp16 off the packed path",
     "int8": ", or quantize its weights with one scale for all channels, which keeps int8 off the packed path",
@@ -260,16 +257,10 @@ def _reason_and_cure(pair: OperatorPair, executorch: str) -> tuple[str, str]:
                 "compute more than one row at a time (a larger batch, several steps at once)"
                 + _OFF_THE_PATH.get(operator.precision, ""),
             )
-        window = (source.kernel_size or ()) if operator.kind == "convolution" else ()
-        if window and min(window) >= _LARGE_KERNEL:
-            return (
-                f"packing copies each input value for each of {math.prod(window)} taps (also reported for "
-                "another runtime, in microsoft/onnxruntime issue 27633)",
-                f"try several smaller kernels one after another, {_REPORT}",
-            )
         return (
             "packing its input may cost as much as the faster kernel saves",
-            f"make the matrices larger, which repays the packing of their input, {_REPORT}",
+            "make the matrices larger, or convolve with several smaller kernels one after another; or report "
+            "these numbers to google/XNNPACK: it chooses the kernel without looking at shapes",
         )
     if not operator.delegated:
         return (
