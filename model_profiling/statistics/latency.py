@@ -125,13 +125,11 @@ def machine_warnings(conditions: Conditions, *, threads: int = 1) -> Iterator[St
             "governor", seen, "set it to performance (cpupower frequency-set -g performance)"
         )
     before, after = conditions.temperature_before_c, conditions.temperature_after_c
+    cool = "let it cool down, and measure again"
     if before is not None and after is not None and after - before >= _HOTTER:
-        seen = f"the temperature rose from {before:.0f} to {after:.0f} C"
-        yield StabilityWarning("heat", seen, "let it cool down, and measure again")
+        yield StabilityWarning("heat", f"the temperature rose from {before:.0f} to {after:.0f} C", cool)
     if conditions.throttled:
-        seen = "the machine became hot and slowed down"
-        advice = "let it cool down, and measure again"
-        yield StabilityWarning("hot", seen, advice)
+        yield StabilityWarning("hot", "the machine became hot and slowed down", cool)
     if conditions.on_battery:
         yield StabilityWarning("battery", "the machine runs on battery", "plug it in")
     if cores and threads > cores:

@@ -73,11 +73,8 @@ class OutputParity:
     @property
     def remarks(self) -> tuple[str, ...]:
         """What figures alone do not say."""
-        parts: list[str] = []
-        if self.top1_differs:
-            rows = f" in {self.top1_differs} of {self.top1_rows} rows" if self.top1_rows > 1 else ""
-            parts.append(f"another top-1{rows}")
-        return (*parts, *([self.note] if self.note else []))
+        rows = f" in {self.top1_differs} of {self.top1_rows} rows" if self.top1_rows > 1 else ""
+        return tuple(filter(None, (f"another top-1{rows}" if self.top1_differs else "", self.note)))
 
     @property
     def text(self) -> str:
@@ -182,20 +179,16 @@ def compare_arrays(
     rms, rms_of_gap = _rms(a_finite, scale), _rms(judged, scale)
     spread = tolerance.rms is not None and rms_of_gap > tolerance.rms * rms + tolerance.absolute
     answers = whole and not tolerance.absolute  # a few of many may be near-ties
-    verdict: Verdict = "within tolerance"
-    if differing == 0:
-        verdict = "identical"
-    elif beyond > (_FEW_ANSWERS * same.size if answers else 0) or spread:
-        verdict = "mismatch"
-    notes = []
-    if answers and differing:
-        few = ", few enough to be near-ties" if verdict == "within tolerance" else ""
-        notes.append(f"{differing} of {plural(same.size, 'whole number')} differ{few}")
-    if odd := int(np.count_nonzero(~same & ~finite)):
-        are = "element is" if odd == 1 else "elements are"
-        notes.append(f"{odd} {are} NaN or infinite in only one of the runs")
-    if a.size and verdict == "identical" and not a.any():
-        notes.append("every value is 0 in both")
+    too_many = beyond > (_FEW_ANSWERS * same.size if answers else 0)
+    verdict: Verdict = (
+        "identical" if not differing else "mismatch" if too_many or spread else "within tolerance"
+    )
+    odd = int(np.count_nonzero(~same & ~finite))
+    notes = {
+        f"{differing} of {plural(same.size, 'whole number')} differ": answers and differing,
+        f"{plural(odd, 'element')} NaN or infinite in only one of the runs": odd,
+        "every value is 0 in both": a.size and verdict == "identical" and not a.any(),
+    }
     scores = not whole and (a.ndim == 2 or (of_tokens and a.ndim == 3))
     rows, differs = _top1(a, b) if scores else (0, 0)
     return OutputParity(
@@ -210,7 +203,7 @@ def compare_arrays(
         rms_of_rms=None if whole else _capped(rms_of_gap / rms) if rms else float(rms_of_gap > 0),
         tolerance=tolerance,
         verdict=verdict,
-        note="; ".join(notes),
+        note="; ".join(words for words, applies in notes.items() if applies),
         top1_rows=rows,
         top1_differs=differs,
     )
