@@ -322,7 +322,8 @@ def _title(
         what = plural(chosen, f"{names.pop()} operator")
     else:
         what = f"{f'{chosen} of ' if chosen < len(left) else ''}{plural(len(left), 'operator')}"
-    at = _places(first) if len(alike) == 1 else f", {_names(first)}{_places(first)} first"
+    begin = f", {_names(first)}{_places(first)} first" if first[0].reasons else ""
+    at = _places(first) if len(alike) == 1 else begin
     if helped or not delegates:
         return f"Bring {what} into the delegate{at}"
     return f"No cure is known for {what} outside delegates{at}"

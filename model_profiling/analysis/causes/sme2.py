@@ -259,8 +259,8 @@ def _reason_and_cure(pair: OperatorPair, executorch: str) -> tuple[str, str]:
             )
         return (
             "packing its input may cost as much as the faster kernel saves",
-            "make the matrices larger, or convolve with several smaller kernels one after another; or report "
-            "these numbers to google/XNNPACK: it chooses the kernel without looking at shapes",
+            "make the matrices larger, which repays the packing of their input, or report these numbers to "
+            "google/XNNPACK: it chooses the kernel without looking at shapes",
         )
     if not operator.delegated:
         return (
