@@ -115,8 +115,6 @@ class Attribution:
     groups: tuple[RunGroup, ...]
     numbers: Int64
     """Index of each run among all runs in the file."""
-    runs_in_file: int
-    """Including those that are not counted."""
     outside: OutsideEvents
     block_names: tuple[str, ...]
     warnings: tuple[Diagnostic, ...]
@@ -179,7 +177,6 @@ def attribute(
         )
         raise FormatError(what, "measure again")
     outside = _outside(table, first[warmup_runs:], last[warmup_runs:])
-    runs_in_file = len(last)
     first, last, blocks = first[numbers], last[numbers], blocks[numbers]
     groups = []
     lengths = last - first + 1
@@ -193,7 +190,6 @@ def attribute(
         source=table.source,
         groups=tuple(groups),
         numbers=numbers,
-        runs_in_file=runs_in_file,
         outside=outside,
         block_names=tuple(table.names[index] if index >= 0 else "" for index in table.blocks.name),
         warnings=tuple(_warnings(groups, lost)),

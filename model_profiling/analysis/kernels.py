@@ -80,10 +80,6 @@ class KernelUse:
     calls: int | None
     worked_on: tuple[KernelWork, ...] = ()
 
-    def __post_init__(self) -> None:
-        if self.evidence == "configured" and self.calls is not None:
-            raise ValueError(f"{self.kernel.name} was configured but not counted, so its calls are not known")
-
 
 @dataclass(frozen=True, slots=True)
 class KernelPair:

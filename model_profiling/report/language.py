@@ -327,8 +327,7 @@ def _one_row(case: LanguageCase) -> Iterator[str]:
 def _next(found: Language) -> Iterator[str]:
     advice: dict[str, list[str]] = {}
     for case in found.spoken_of:
-        # Memory has a sentence of its own, whether it is the limit or not.
-        named = [each.text for each in case.findings if each.id != "weights-bound"][:_TOLD]
+        named = [each.text for each in case.findings][:_TOLD]
         if named:
             advice.setdefault("; then ".join(named), []).append(case.name)
     for text, cases in advice.items():

@@ -90,19 +90,19 @@ def layers_of(series: SeriesAnalysis, known: MethodFlow, phase: Phase) -> Layers
     )
 
 
-def phase_of(series: SeriesAnalysis, method: str) -> Phase | None:
-    """The part of `method` in a language model; None for any other program."""
-    model = language_model(series.graph.program) if series.graph else None
-    phases = (model.step, model.prompt) if model else ()
-    return next((each for each in phases if each and each.method.name == method), None)
-
-
 def layers_in(series: SeriesAnalysis) -> Layers | None:
-    """The same for a series that ran one method of a language model."""
-    for name, known in Case(series).flows.items():
-        if phase := phase_of(series, name):
-            return layers_of(series, known, phase)
-    return None
+    """The same for a series that ran one method of a language model; None for any other program."""
+    return next((layers for layers, _ in _layers(Case(series))), None)
+
+
+def _layers(case: Case) -> Iterator[tuple[Layers, Phase]]:
+    program = case.series.graph.program if case.series.graph else None
+    if program is None or not any(method.state for method in program.methods):
+        return
+    model = language_model(program)
+    for phase in filter(None, (model.step, model.prompt) if model else ()):
+        if known := case.flows.get(phase.method.name):
+            yield layers_of(case.series, known, phase), phase
 
 
 _COUNTER = 64
@@ -174,15 +174,6 @@ def _scores(flow: Flow, multiplies: Callable[[Step], bool]) -> Step | None:
     return None
 
 
-def _layers(case: Case) -> Iterator[tuple[Layers, Phase]]:
-    graph = case.series.graph
-    if graph is None or not any(method.state for method in graph.program.methods):
-        return
-    for name, known in case.flows.items():
-        if phase := phase_of(case.series, name):
-            yield layers_of(case.series, known, phase), phase
-
-
 _IN_PLACE = "write it in place: `to_executorch(ExecutorchBackendConfig(run_reinplace_pass=True))`"
 _CUSTOM = (
     "ExecuTorch's `update_cache` and `custom_sdpa` (export_llm: use_sdpa_with_kv_cache=True) write and read "
@@ -197,21 +188,16 @@ def cache_copies(case: Case, free: Free) -> Finding | None:
         written = {each: bytes for each, bytes in layers.copies if each.identity in identities(free)}
         if not written:
             continue
-        copied = sum(written.values())
-        cache = sum(state.tensor.nbytes for state in phase.method.state)
-        order = sorted(written, key=case.weight, reverse=True)
+        order, copied = sorted(written, key=case.weight, reverse=True), sum(written.values())
         writes = any(each.kind in ("scatter", "gather") for each in order)
         fused = any(each.kind == "attention" for each in layers.attention)
-        ways = (*([_IN_PLACE] if writes else []), _ORDER if fused else _CUSTOM)
-        spent = case.series.spent_by(order)
-        timed = case.series.times.are_latencies
         # A program may not tell how many tokens a prompt had, only how many it may have.
         when = "for one token" if layers.tokens == 1 else "in each inference"
         several = f"{len(order)} copies" if len(order) > 1 else "a copy"
         finding = Finding(
             "cache-copies",
             f"Avoid {several} of the whole KV cache: {size(copied)} {when}",
-            ways,
+            (*([_IN_PLACE] if writes else []), _ORDER if fused else _CUSTOM),
             case.series,
             tuple(
                 Concern((each,), where(each), size(written[each]), {"bytes": written[each]}) for each in order
@@ -219,9 +205,8 @@ def cache_copies(case: Case, free: Free) -> Finding | None:
             {
                 "bytes": copied,
                 "bytes_per_token": copied // max(1, layers.tokens),
-                "cache_bytes": cache,
+                "cache_bytes": sum(state.tensor.nbytes for state in phase.method.state),
                 "tokens": layers.tokens,
-                "share": spent.share if timed else None,
             },
         )
         return case.bounded(finding)
@@ -235,7 +220,6 @@ def unused_scores(case: Case, free: Free) -> Finding | None:
         rows = layers.score_rows
         if not own or rows < 2 or rows != layers.tokens:
             continue
-        spent = case.series.spent_by(own)
         finding = Finding(
             "unused-scores",
             f"Compute the scores of the last token only, not of all {rows}",
@@ -245,13 +229,9 @@ def unused_scores(case: Case, free: Free) -> Finding | None:
             ),
             case.series,
             (Concern(tuple(own), where(own[0]), f"{rows} rows"),),
-            {
-                "tokens": rows,
-                "weight_bytes": layers.score_bytes,
-                "share": spent.share if case.series.times.are_latencies else None,
-            },
+            {"tokens": rows, "weight_bytes": layers.score_bytes},
         )
-        return case.bounded(finding, spent.ms * (1 - 1 / rows))
+        return case.bounded(finding, case.series.spent_by(own).ms * (1 - 1 / rows))
     return None
 
 

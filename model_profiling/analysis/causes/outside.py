@@ -3,7 +3,7 @@ and what separating delegates costs."""
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from model_profiling.analysis.findings import (
@@ -186,7 +186,6 @@ def outside(case: Case, free: Free) -> Finding | None:
         "reasons_known": any(line.reasons for line in lines),
     }
     alike = _alike(helped or lines)
-    spelt = frozenset(each[0].remedy for each in alike[:_NAMED])
     first = alike[0][0]
     entering = f", and entering and leaving {plural(joined, 'delegate call')} that would disappear"
     finding = Finding(
@@ -195,7 +194,7 @@ def outside(case: Case, free: Free) -> Finding | None:
         tuple(_to_do(case, left, lines, alike)),
         series,
         (
-            *(_concern(line, call, spelt, calls) for line in lines for call in line.calls),
+            *(_concern(line, call, calls) for line in lines for call in line.calls),
             *(
                 Concern(
                     (each,), f"beside {where(near)}", _BECAUSE, {"reason": _BECAUSE}, line=source_line(near)
@@ -369,26 +368,21 @@ def _to_optimize(case: Case, helped: Sequence[OutsideLine]) -> Iterator[str]:
         yield f"`sme2prof optimize MODEL` {does}{rest}"
 
 
-def _concern(line: OutsideLine, call: OutsideCall, spelt: Collection[str], calls: Calls) -> Concern:
-    first = call.operators[0]
+def _concern(line: OutsideLine, call: OutsideCall, calls: Calls) -> Concern:
+    first, several = call.operators[0], len(call.operators) > 1 and line.called
     if not call.reasons:
         return Concern(call.operators, where(first))
-    several, why = f"{line.name} ({plural(len(call.operators), 'operator')})", _why(call.reasons)
-    return Concern(
-        call.operators,
-        where(first) or line.place,
-        why if line.remedy in spelt or not line.remedy else f"{why}; {line.remedy}",
-        {
-            "reason": why,
-            "why": call.reasons[0].why,
-            "call": line.called,
-            "replacement": call.reasons[0].replacement,
-            "remedy": line.remedy,
-            "operator_count": len(call.operators),
-            "parts_delegates": calls.parted({operator.call for operator in call.operators}),
-        },
-        named=several if len(call.operators) > 1 and line.called else "",
-    )
+    facts = {
+        "reason": _why(call.reasons),
+        "why": call.reasons[0].why,
+        "call": line.called,
+        "replacement": call.reasons[0].replacement,
+        "remedy": line.remedy,
+        "operator_count": len(call.operators),
+        "parts_delegates": calls.parted({operator.call for operator in call.operators}),
+    }
+    named = f"{line.name} ({plural(len(call.operators), 'operator')})" if several else ""
+    return Concern(call.operators, where(first) or line.place, _why(call.reasons), facts, named=named)
 
 
 ATTENTION = "scaled_dot_product_attention"
