@@ -14,13 +14,13 @@ from model_profiling.analysis.kernels import (
     SmeVerdict,
     configured_kernels,
     executed_kernels,
-    kernel_named,
     kernel_uses,
     operator_kernels,
     parse_xnntrace,
     read_kernels_csv,
     read_xnntrace,
     sme_verdict,
+    use_of,
 )
 from model_profiling.analysis.matching import prove_operators
 from model_profiling.analysis.operators import read_timed
@@ -34,7 +34,7 @@ from model_profiling.core.formatting import as_code
 from model_profiling.core.safe_read import MOST_LOG, inside, is_there, read_text
 from model_profiling.etdump import read_etdump
 from model_profiling.runs import Evidence, Run, Times
-from model_profiling.runs.evidence import KernelCall, KernelList, OperatorProof, proving_run, read_samples
+from model_profiling.runs.evidence import KernelList, OperatorProof, proving_run, read_samples
 from model_profiling.runs.journal import Entry
 from model_profiling.runs.metrics import PairParity
 from model_profiling.statistics.speedup import Verdict
@@ -96,16 +96,8 @@ def gather_evidence(run: Run, analysed: Sequence[SeriesAnalysis]) -> tuple[Place
     if kept is None:
         return (own,)
     proven = tuple(
-        proving(
-            found.series,
-            found.sme2,
-            tuple(
-                kernel_named(call.name, call.evidence, call.calls, call.worked_on) for call in found.kernels
-            ),
-            found.counted,
-            note=found.note,
-        )
-        for found in kept.kernels
+        proving(one.series, one.sme2, tuple(map(use_of, one.kernels)), one.counted, note=one.note)
+        for one in kept.kernels
     )
     when = f" on {kept.made[:10]}" if kept.made else ""
     other = kept.fed.replace("_", " ") if run.manifest and kept.fed != run.manifest.fed else ""
@@ -196,16 +188,8 @@ def evidence_record(run: Run) -> Evidence:
         fed=run.manifest.fed,
         executorch=run.manifest.executorch.version or "",
         kernels=tuple(
-            KernelList(
-                found.series,
-                found.sme2,
-                tuple(
-                    KernelCall(use.kernel.name, use.evidence, use.calls, use.worked_on) for use in found.uses
-                ),
-                found.counted,
-                found.note,
-            )
-            for found in own
+            KernelList(one.series, one.sme2, tuple(use.as_call for use in one.uses), one.counted, one.note)
+            for one in own
         ),
         parity=run.metrics.parity if run.metrics else (),
         operators=_operator_proof(run, own, lambda series: _first_round(run, series)),

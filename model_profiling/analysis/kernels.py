@@ -28,7 +28,7 @@ from model_profiling.core.formatting import plural
 from model_profiling.core.records import csv_text, read_table
 from model_profiling.core.safe_read import MIB, MOST_LOG, read_text
 from model_profiling.program.category import operator_type
-from model_profiling.runs.evidence import KernelWork
+from model_profiling.runs.evidence import KernelCall, KernelWork
 
 Sizes = tuple[int | None, int | None, int | None]
 _SIZES: dict[str, Callable[[int, int, int], Sizes]] = {
@@ -79,6 +79,11 @@ class KernelUse:
     evidence: Evidence
     calls: int | None
     worked_on: tuple[KernelWork, ...] = ()
+
+    @property
+    def as_call(self) -> KernelCall:
+        """Its form in files."""
+        return KernelCall(self.kernel.name, self.evidence, self.calls, self.worked_on)
 
 
 @dataclass(frozen=True, slots=True)
@@ -236,13 +241,11 @@ def read_kernels_csv(path: Path, *, follow: bool = False) -> tuple[KernelUse, ..
     return tuple(_use(f"{path}, row {number}", row) for number, row in enumerate(rows, start=1))
 
 
-def kernel_named(
-    name: str, evidence: str, calls: int | None, worked_on: tuple[KernelWork, ...] = ()
-) -> KernelUse:
-    kernel = classify_operator(name) or classify(name)
-    if evidence == "configured":
+def use_of(call: KernelCall) -> KernelUse:
+    kernel = classify_operator(call.name) or classify(call.name)
+    if call.evidence == "configured":
         return KernelUse(kernel, "configured", None)
-    return KernelUse(kernel, "executed", calls, worked_on)
+    return KernelUse(kernel, "executed", call.calls, call.worked_on)
 
 
 def _flag(value: bool | None) -> str:
@@ -250,21 +253,20 @@ def _flag(value: bool | None) -> str:
 
 
 def _use(where: str, row: dict[str, str]) -> KernelUse:
-    evidence = (row.get("evidence") or "configured").strip()
+    name, evidence = row[_NAME].strip(), (row.get("evidence") or "configured").strip()
+    if evidence == "configured":
+        return use_of(KernelCall(name, "configured"))
     count = row.get("count", "").strip()
-    if evidence not in ("executed", "configured") or (
-        evidence == "executed" and not re.fullmatch("[0-9]{0,19}", count)
-    ):
+    if evidence != "executed" or not re.fullmatch("[0-9]{0,19}", count):
         raise FormatError(
             f"{where}: evidence {evidence[:40]!r} with count {count[:40]!r}",
             "evidence must be executed or configured, and count a whole number",
         )
-    counted = int(count) if count and evidence == "executed" else None
     # What `work_cell` wrote; anything else is skipped.
     cells = (_CELL.fullmatch(cell.strip()) for cell in row.get("worked_on", "").split(";"))
     numbers = ([int(number) if number else None for number in cell.groups()] for cell in cells if cell)
     worked_on = tuple(KernelWork(m, n, k, calls or 0) for m, n, k, calls in numbers)
-    return kernel_named(row[_NAME].strip(), evidence, counted, worked_on)
+    return use_of(KernelCall(name, "executed", int(count) if count else None, worked_on))
 
 
 # XNNPACK's own log, from a terminal or logcat: kernels it configured and operators it ran.

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from model_profiling.analysis.evidence import listed_kernels
-from model_profiling.analysis.kernels import kernel_named
+from model_profiling.analysis.kernels import use_of
 from model_profiling.analysis.run import pair_answer
 from model_profiling.config import names
 from model_profiling.config.series import Series, warning_lines
@@ -196,8 +196,7 @@ def _kernels(run: Run) -> Iterator[KernelRow]:
         yield from (KernelRow(series, use, "run", counted) for use in listed_kernels(run, series))
     for proof in run.evidence.kernels if run.evidence else ():
         for call in proof.kernels:
-            use = kernel_named(call.name, call.evidence, call.calls)
-            yield KernelRow(proof.series, use, "evidence", proof.counted)
+            yield KernelRow(proof.series, use_of(call), "evidence", proof.counted)
 
 
 def _experiment_row(run: Run, series: Series) -> Row:

@@ -10,7 +10,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from model_profiling.analysis.evidence import SeriesEvidence, proving
-from model_profiling.analysis.kernels import kernel_named
+from model_profiling.analysis.kernels import use_of
 from model_profiling.analysis.operators import Operator
 from model_profiling.analysis.sources import OperatorSource
 from model_profiling.analysis.structure import Aspect
@@ -25,6 +25,7 @@ from model_profiling.report.comparison import SideFacts
 from model_profiling.report.comparison_document import Comparison
 from model_profiling.runs import Run, Times
 from model_profiling.runs.comparability import Origin, Timed
+from model_profiling.runs.evidence import KernelCall
 from model_profiling.runs.folders import only_run_in
 from model_profiling.statistics.measure import Rule
 from model_profiling.store.labels import Labels
@@ -233,7 +234,7 @@ def _kernels(
     has_sme2: bool | None,
     note: str = "",
 ) -> SeriesEvidence:
-    uses = tuple(kernel_named(row["kernel"], row["evidence"], row["calls"]) for row in rows)
+    uses = tuple(use_of(KernelCall(row["kernel"], row["evidence"], row["calls"])) for row in rows)
     switch = switch_in_name(series.experiment) if sme2 is None else None
     left_on = sme2 if switch is None else switch == "on"
     return proving(series, left_on, uses, counted, has_sme2=has_sme2, note=note)

@@ -16,7 +16,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from model_profiling.analysis.evidence import kept_evidence, listed_kernels
-from model_profiling.analysis.kernels import kernel_named, write_kernels_csv
+from model_profiling.analysis.kernels import use_of, write_kernels_csv
 from model_profiling.config import names
 from model_profiling.config.series import Series
 from model_profiling.core import files
@@ -29,7 +29,7 @@ from model_profiling.report.data import ReportData
 from model_profiling.report.html import render_html
 from model_profiling.report.run_report import run_document
 from model_profiling.runs import Manifest, Run, Times
-from model_profiling.runs.evidence import KernelCall, read_samples
+from model_profiling.runs.evidence import read_samples
 from model_profiling.runs.journal import Entry, Journal
 from model_profiling.runs.manifest import Result
 from model_profiling.runs.metrics import Metrics
@@ -167,13 +167,8 @@ class _SharedRun:
             write_record(latency, fields.of(stats))
         if uses := listed_kernels(run, own.series):
             kernels = place.of_series(series, names.KERNELS_CSV)
-            calls = (KernelCall(use.kernel.name, use.evidence, use.calls, use.worked_on) for use in uses)
-            named = [
-                kernel_named(call.name, call.evidence, call.calls, call.worked_on)
-                for call in map(fields.of, calls)
-                if call.name
-            ]
-            write_kernels_csv(kernels, place.model_stem, named)
+            calls = (fields.of(use.as_call) for use in uses)
+            write_kernels_csv(kernels, place.model_stem, [use_of(call) for call in calls if call.name])
         if samples := read_samples(run.path, own):
             sampled = place.of_series(series, names.SAMPLES)
             write_record(sampled, fields.of(samples))
