@@ -353,9 +353,6 @@ def _answers(_: Shown, files: Files, row: Row, __: int) -> Told:
         yield "what the evidence says", [len(sme2), 2, sum(sme2.values())]
     elif "SME2" in row["what the evidence says"]:
         yield "what the evidence says", [2]
-    labels = [name for name in calls if name.startswith(("Convolution", "Fully Connected"))]
-    on_sme = sum(calls[name] for name in labels if "PF16" in name)
-    yield "matrix operators on SME2", [on_sme, sum(calls[name] for name in labels)]
 
 
 def _kernel_calls(table: Shown, files: Files, row: Row, _: int) -> Told:
