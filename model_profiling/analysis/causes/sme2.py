@@ -233,13 +233,8 @@ def _concern(pair: OperatorPair, reason: str, share: float) -> Concern:
     ratio = pair.ratio or 0.0
     cost = f", {pair.delta_ms:.3f} ms or {100 * share:.1f}% of an inference more" if share > 0 else ""
     facts = {
-        "baseline_ms": pair.baseline_ms,
-        "candidate_ms": pair.candidate_ms,
         "lost_ms": pair.delta_ms,
-        "lost_share": share,
         "ratio": ratio,
-        "verdict": pair.speedup.verdict.value if pair.speedup else None,
-        "kernel_before": pair.families[0],
         "kernel_after": pair.families[1],
         "may_be_because": reason,
     }
