@@ -200,8 +200,9 @@ def conversions(case: Case, free: Free) -> Finding | None:
     concerns = [concern for operator in converting if (concern := _around(case, operator))]
     inside = len(concerns)
     if not inside:
-        # A quantized model begins and ends with conversions: only their cost is reported.
-        concerns = list(concerns_of(converting)) if case.timed else []
+        # A quantized model begins and ends with conversions: only their cost is reported, if these are all.
+        known = all(case.step(operator) for operator in converting)
+        concerns = list(concerns_of(converting)) if case.timed or not known else []
     if not concerns:
         return None
     steps = (
