@@ -20,7 +20,7 @@ from model_profiling.config.series import Series
 from model_profiling.core.errors import FormatError, InputError
 from model_profiling.core.records import read_table
 from model_profiling.core.safe_read import open_regular, parse_json, read_text
-from model_profiling.etdump import AllocationTable, BlockTable, DebugTable, EventTable, read_etdump
+from model_profiling.etdump import BlockTable, EventTable, read_etdump
 from model_profiling.program.category import Category
 from model_profiling.runs.comparability import why_not_comparable
 from model_profiling.runs.run import Dump, origin_of_file, times_of_file
@@ -223,22 +223,18 @@ def _table(path: Path, rows: Sequence[_Row]) -> EventTable:
     order, block = np.unique(run, return_inverse=True)
     name = np.array([index[row["name"]] for row in wanted], np.int32)
     delegated = np.array([_delegated(row) for row in wanted], bool)
-    none32, none64 = np.zeros(0, np.int32), np.zeros(0, np.int64)
     events = len(wanted)
     return EventTable(
         source=str(path),
-        version=0,
         names=names,
         blocks=BlockTable(
             name=np.zeros(len(order), np.int32),
             run_index=order.astype(np.int32),
-            bundled_input=np.full(len(order), -1, np.int32),
             first_event=np.searchsorted(block, np.arange(len(order) + 1)).astype(np.int64),
         ),
         block=block.astype(np.int32),
         run_index=run,
         name=name,
-        runtime_name=np.where(delegated, -1, name).astype(np.int32),
         delegate_name=np.where(delegated, name, -1).astype(np.int32),
         delegate_id=np.full(events, -1, np.int32),
         chain_index=np.array([-1 if row["name"] == EXECUTE else 0 for row in wanted], np.int32),
@@ -246,10 +242,6 @@ def _table(path: Path, rows: Sequence[_Row]) -> EventTable:
         start_ns=start,
         end_ns=start + duration,
         duration_ns=duration,
-        metadata=np.full(events, -1, np.int32),
-        metadata_values=(),
-        allocations=AllocationTable(none32, none32, none64),
-        debug=DebugTable(none32, none32, none64, none32, none32, none32.astype(bool), none32.astype(np.int8)),
     )
 
 

@@ -37,36 +37,8 @@ class BlockTable:
     """Index into `EventTable.names`."""
     run_index: Int32
     """The number of earlier blocks of the same name."""
-    bundled_input: Int32
-    """Index of the bundled input that was run, -1 if none."""
     first_event: Int64
     """Block b holds the profile events `first_event[b]` up to, not including, `first_event[b + 1]`."""
-
-
-@dataclass(frozen=True, slots=True)
-class AllocationTable:
-    """Allocation events in file order."""
-
-    block: Int32
-    allocator: Int32
-    """Index into `EventTable.names` of the allocator's name, -1 if the block names none."""
-    size: Int64
-
-
-@dataclass(frozen=True, slots=True)
-class DebugTable:
-    """Debug events (logged values) in file order; the values themselves are in a separate file."""
-
-    block: Int32
-    name: Int32
-    """Index into `EventTable.names`; the operator's own name, as in `EventTable.name`."""
-    chain_index: Int64
-    instruction_id: Int32
-    delegate_id: Int32
-    is_output: Bool
-    """Whether the value is an output of the program, not an intermediate one."""
-    value_type: NDArray[np.int8]
-    """Number of the value's type: 0 nothing, 1 int, 2 bool, 3 float, 4 double, 5 tensor, 6 list, 7 text."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,7 +48,6 @@ class EventTable:
 
     source: str
     """Where the dump came from, for messages."""
-    version: int
     names: tuple[str, ...]
     """Every distinct name in the dump; columns hold indexes into it."""
     blocks: BlockTable
@@ -84,8 +55,6 @@ class EventTable:
     run_index: Int32
     name: Int32
     """Index into `names` of the operator's own name."""
-    runtime_name: Int32
-    """Index into `names` of the runtime's name, -1 if it gave none (delegate operators)."""
     delegate_name: Int32
     """Index into `names` of the delegate's text identifier, -1 if there is none."""
     delegate_id: Int32
@@ -96,11 +65,6 @@ class EventTable:
     start_ns: Int64
     end_ns: Int64
     duration_ns: Int64
-    metadata: Int32
-    """Index into `metadata_values` of what the delegate attached to the event, -1 if nothing."""
-    metadata_values: tuple[bytes, ...]
-    allocations: AllocationTable
-    debug: DebugTable
 
     def __len__(self) -> int:
         return len(self.block)
