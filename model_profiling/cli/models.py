@@ -20,7 +20,6 @@ from model_profiling.export.records import BACKENDS
 from model_profiling.models import list_models
 from model_profiling.models.options import MARK
 from model_profiling.models.registry import ModelEntry, skipped_folders
-from model_profiling.program.graph_file import described
 
 
 @frame.command("models", example="sme2prof models\nsme2prof models --json", facts=True)
@@ -160,8 +159,8 @@ def print_result(result: ExportResult) -> None:
         f" {plural(coverage.partitions, 'partition')};"
         f" {coverage.inserted_transposes} layout transposes inserted"
     )
-    for text, details in described(coverage.outside):
-        frame.say("\n             ".join([f"  outside    {text}", *details]))
+    for group in coverage.outside:
+        frame.say("\n             ".join([f"  outside    {group.text}", *group.details]))
     references = {f"PyTorch in {result.dtype}": accuracy.lowering}
     if result.dtype != "fp32":
         references["PyTorch in float32"] = accuracy.precision

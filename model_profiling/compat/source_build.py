@@ -30,8 +30,8 @@ from model_profiling.core.process import run
 from model_profiling.core.safe_read import read_json
 from model_profiling.core.stdio import checked_output, current_progress
 from model_profiling.runner.__main__ import run_program, say, tell
-from model_profiling.runner.elf import AARCH64, read_elf
 from model_profiling.runner.features import is_arm
+from model_profiling.targets.remote.folder import read_elf
 
 URL = "https://github.com/pytorch/executorch.git"
 PLATFORMS = {"mac-arm64": "Darwin", "linux-arm64": "Linux", "android-arm64-v9a": ""}
@@ -251,7 +251,7 @@ def _check_program(program: Path, preset: str) -> None:
         raise SetupError(f"the build left no {program}", "look at its log")
     if not _system(preset):
         elf = read_elf(program)
-        if elf is None or elf.machine != AARCH64:
+        if elf is None or elf.machine != "aarch64":
             raise RunError(f"{program} is not a program for 64-bit Arm", "look at its log")
         return
     done = run([program, "--help"], timeout=60)

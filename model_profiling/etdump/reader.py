@@ -206,8 +206,8 @@ class _Reading:
             at = slots[part] + gather(self.buffer, slots[part], "u32", "a list of events")
             events = Tables(self.buffer, at, "an event")
             kinds = [events.targets(kind) for kind in range(3)]
-            set_kinds = sum((kind > 0).astype(np.int8) for kind in kinds)
-            refuse(self.buffer, set_kinds != 1, slots[part], "an event is not of exactly one kind, listed")
+            wrong = np.count_nonzero(kinds, axis=0) != 1
+            refuse(self.buffer, wrong, slots[part], "an event is not of exactly one kind, listed")
             profile[part] = kinds[0]
         return profile
 

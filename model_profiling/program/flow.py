@@ -7,6 +7,8 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
+import numpy as np
+
 from model_profiling.program.category import Category
 from model_profiling.program.delegates import describe
 from model_profiling.program.records import Instruction, Method, Tensor
@@ -218,6 +220,7 @@ _EACH_ELEMENT = frozenset(
 )  # fmt: skip
 _LONGEST = 16
 """The most steps of a chain that are searched."""
+_MOST_ELEMENTS = 1 << 24
 
 
 @dataclass(frozen=True, slots=True)
@@ -287,59 +290,15 @@ def keeps_elements(flow: Flow, step: Step) -> bool:
 
 
 def _moves_nothing(path: Sequence[Step]) -> bool:
-    if not path[0].inputs:
+    """Whether the last step has every element where the first one read it: the steps move their numbers."""
+    given = path[0].inputs[0] if path[0].inputs else None
+    if given is None or not 0 < given.elements <= _MOST_ELEMENTS:
         return False
-    order = _Order(path[0].inputs[0].shape)
-    moved = all(map(order.moved, path))
-    return moved and [factor for axis in order.axes for factor in axis] == order.first
-
-
-class _Order:
-    """Where the dimensions of a tensor went: each is a list of factors, split where a reshape splits it.
-    Dimensions of size 1 have no factors: they can be anywhere."""
-
-    def __init__(self, shape: Sequence[int]) -> None:
-        self.sizes = dict(enumerate(shape))
-        self.axes = [[axis] if size != 1 else [] for axis, size in self.sizes.items()]
-        self.first = [axis for axis, size in self.sizes.items() if size != 1]
-        """Factors in their original memory order."""
-
-    def moved(self, step: Step) -> bool:
-        """Apply a step; return False if that is impossible: new dimensions cut across the old ones."""
-        if step.permutation:
-            if sorted(step.permutation) != list(range(len(self.axes))):
-                return False
-            self.axes = [self.axes[axis] for axis in step.permutation]
-            return True
-        left = [factor for axis in self.axes for factor in axis]
-        axes = []
-        for size in step.outputs[0].shape:
-            if (axis := self._taken(left, size)) is None:
-                return False
-            axes.append(axis)
-        self.axes = axes
-        return not left
-
-    def _taken(self, left: list[int], size: int) -> list[int] | None:
-        """Remove from `left` the first factors that make a dimension of `size`, and return them."""
-        axis: list[int] = []
-        while size > 1:
-            if not left:
-                return None
-            have = self.sizes[left[0]]
-            if have > size and have % size == 0:
-                self._split(left, size)
-                have = size
-            if size % have:
-                return None
-            size //= have
-            axis.append(left.pop(0))
-        return axis
-
-    def _split(self, left: list[int], outer: int) -> None:
-        """Split the first factor of `left` into one of `outer` elements and one of the rest."""
-        whole, inner = left[0], len(self.sizes)
-        self.sizes[inner] = self.sizes[whole] // outer
-        self.sizes[whole] = outer
-        left.insert(1, inner)
-        self.first.insert(self.first.index(whole) + 1, inner)
+    order = np.arange(given.elements, dtype=np.int32).reshape(given.shape)
+    try:
+        for step in path:
+            shape = step.outputs[0].shape
+            order = order.transpose(step.permutation) if step.permutation else order.reshape(shape)
+    except ValueError:  # a shape is an upper bound that the others do not follow
+        return False
+    return bool((order.reshape(-1)[1:] > order.reshape(-1)[:-1]).all())

@@ -6,10 +6,9 @@ from __future__ import annotations
 import itertools
 import re
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from functools import cached_property
-from itertools import zip_longest
 from pathlib import Path
 from typing import Literal
 
@@ -132,13 +131,13 @@ class OutsideGroup:
         return f"{named}{'' if same else f' in {self.call}'}: {plain_reason(self.reason)}"
 
     @property
-    def places(self) -> tuple[str, ...]:
-        """`in features.0, features.2`, `at model.py:12: the line`."""
+    def details(self) -> tuple[str, ...]:
+        """`in features.0, features.2`, `at model.py:12: the line`, and what to write instead."""
         found = []
         for word, names in (("in", self.modules), ("at", self.sources)):
             more = f" and {len(names) - _MOST_PLACES} more" if len(names) > _MOST_PLACES else ""
             found += [f"{word} {', '.join(names[:_MOST_PLACES])}{more}"] if names else []
-        return tuple(found)
+        return (*found, self.remedy) if self.remedy else tuple(found)
 
 
 def group_outside(undelegated: Iterable[Undelegated]) -> tuple[OutsideGroup, ...]:
@@ -155,25 +154,10 @@ def group_outside(undelegated: Iterable[Undelegated]) -> tuple[OutsideGroup, ...
         modules = tuple(dict.fromkeys(left.module_path for left in lefts if left.module_path))
         said = first.call, first.why, first.reason, first.replacement
         groups.append(OutsideGroup(*said, operators, modules, (line,) if line else (), first.remedy))
-    alike, at_line = Counter[tuple[str, ...]](), Counter[tuple[str, ...]]()
+    of_call = Counter[str]()
     for group in groups:
-        alike[group.call, group.remedy] += group.count
-        at_line[(group.call, group.remedy, *group.sources)] += group.count
-
-    def order(group: OutsideGroup) -> tuple[object, ...]:
-        call = group.call, group.remedy
-        return -alike[call], *call, -at_line[(*call, *group.sources)], group.sources, -group.count
-
-    return tuple(sorted(groups, key=order))
-
-
-def described(groups: Sequence[OutsideGroup]) -> Iterator[tuple[str, tuple[str, ...]]]:
-    """Each group's text and the lines below it (where, what instead), once for groups that share them."""
-    for group, following in zip_longest(groups, groups[1:]):
-        after = following if following and following.call == group.call else None
-        places = () if after and after.places == group.places else group.places
-        said = not group.remedy or (after is not None and after.remedy == group.remedy)
-        yield group.text, places if said else (*places, group.remedy)
+        of_call[group.call] += group.count
+    return tuple(sorted(groups, key=lambda group: (-of_call[group.call], group.call, -group.count)))
 
 
 _LINES_AROUND = 2

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 from model_profiling.program.category import MATRIX, Category, operator_type
 from model_profiling.program.delegates import delegate_named, describe
-from model_profiling.program.delegates.portable.operators import counts_products
+from model_profiling.program.delegates.portable import counts_products
 from model_profiling.program.graph_file import ProgramGraph
 from model_profiling.program.records import GraphNode, Instruction, Method, OperatorKey, SourceRef
 

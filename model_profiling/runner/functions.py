@@ -7,37 +7,51 @@ have neither a symbol nor an unwind entry: such a function begins where code tak
 
 from __future__ import annotations
 
-import struct
+import warnings
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import NamedTuple
 
+import lief
 import numpy as np
 from numpy.typing import NDArray
 
 from model_profiling.core.errors import FormatError, system_reason
-from model_profiling.runner import elf
 
+lief.logging.disable()
 Addresses = NDArray[np.int64]
 Words = NDArray[np.uint32]
 Found = tuple[int, int, str]
 """A function's start, end and name."""
-_LONGEST_NAME = 4096
-_MOST_BYTES = 2 << 30
+_ELF = b"\x7fELF\x02\x01"
+_BUILD_ID = lief.ELF.Note.TYPE.GNU_BUILD_ID
+# Relocations that write an address in the file itself.
+_RELATIVE = (lief.ELF.Relocation.TYPE.AARCH64_RELATIVE, lief.ELF.Relocation.TYPE.X86_64_RELATIVE)
+_NOT_DEBUGGING, _IN_SECTION = 0xEE, 0x0E
+_LOAD, _EXECUTED = lief.ELF.Segment.TYPE.LOAD, lief.ELF.Segment.FLAGS.X
 
 
 def read_functions(path: Path) -> CodeFunctions:
     """Read an ELF file (64-bit, little-endian) or a Mach-O file for Arm."""
+    again = "install it again"
     try:
-        if path.stat().st_size > _MOST_BYTES:
-            raise FormatError(f"{path} is too large to be a library", "install it again")
         data = path.read_bytes()
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # of values that LIEF has no name for
+            return _read(data)
     except OSError as problem:
-        raise FormatError(f"{path} cannot be read: {system_reason(problem)}", "install it again") from problem
-    try:
-        return _parse_elf(data) if data[:4] == b"\x7fELF" else _parse_macho(data)
-    except (struct.error, ValueError, OverflowError, IndexError) as problem:
-        raise FormatError(f"{path} is a damaged library: {problem}", "install it again") from problem
+        raise FormatError(f"{path} cannot be read: {system_reason(problem)}", again) from problem
+    except (ValueError, OverflowError) as problem:
+        raise FormatError(f"{path} is a damaged library: {problem}", again) from problem
+
+
+def _read(data: bytes) -> CodeFunctions:
+    if program := lief.ELF.parse(data) if data[:6] == _ELF else None:
+        return _of_elf(program)
+    several = lief.MachO.parse(data)
+    if library := several.take(lief.MachO.Header.CPU_TYPE.ARM64) if several else None:
+        return _of_macho(library)
+    raise ValueError("it is neither an ELF file nor a Mach-O file for Arm")
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,248 +112,71 @@ class CodeFunctions:
 # ELF: symbols; the entries of `.eh_frame`, which every function of a library built for unwinding has, even
 # hidden ones; and addresses that code takes or the loader writes.
 
-_NOTE, _EH_FRAME_HDR = 4, 0x6474E550
-_SYMTAB, _RELA, _DYNSYM = 2, 4, 11
-_FUNCTION = 2
-_BUILD_ID = 3
-_SYMBOL = np.dtype(
-    [("name", "<u4"), ("info", "u1"), ("other", "u1"), ("section", "<u2"), ("value", "<u8"), ("size", "<u8")]
-)
-_RELOCATION = np.dtype([("place", "<u8"), ("type", "<u4"), ("symbol", "<u4"), ("addend", "<i8")])
-_RELATIVE = {elf.AARCH64: 1027, elf.X86_64: 8}
-"""The type of a relocation that writes an address in the file itself."""
-_UNWIND_HEADER = b"\x01\x1b\x03\x3b"
-"""Version 1, with the pointer, the count and the table in four bytes each, as linkers write them."""
-_UNWIND_ENTRY = np.dtype([("start", "<i4"), ("entry", "<i4")])
 
-
-class _Section(NamedTuple):
-    name: int
-    kind: int
-    flags: int
-    address: int
-    offset: int
-    size: int
-    link: int
-    info: int
-    alignment: int
-    entry_size: int
-
-
-def _parse_elf(data: bytes) -> CodeFunctions:
-    """Return the functions; raise `struct.error` or `ValueError` if the file is damaged."""
-    if not elf.is_elf(data):
-        raise ValueError("it is not a 64-bit little-endian ELF file")
-    segments, machine = elf.segments_of(data), elf.machine_of(data)
-    symbols, unwound = _symbols(data), _unwind_entries(data, segments)
-    executable = [segment for segment in segments if segment.executable]
-    made = [_addresses_made(data, segment, machine) for segment in executable]
-    taken = np.unique(np.concatenate([np.zeros(0, np.int64), *made, *relocated_to(data)]))
+def _of_elf(library: lief.ELF.Binary) -> CodeFunctions:
+    symbols = [
+        (symbol.value, symbol.value + symbol.size, str(symbol.name))
+        for symbol in library.symbols
+        if symbol.is_function and symbol.shndx and symbol.name and symbol.size > 0
+    ]
+    unwound = [(each.address, each.address + each.size, "") for each in library.functions if each.size]
+    executable = [part for part in library.segments if part.type == _LOAD and part.has(_EXECUTED)]
+    is_arm = library.header.machine_type == lief.ELF.ARCH.AARCH64
+    code = [(part.virtual_address, _words(part.content)) for part in executable] if is_arm else []
+    made = [arm_addresses(words, start) for start, words in code]
+    taken = np.unique(np.concatenate([relocated_to(library), *(each[each % 4 == 0] for each in made)]))
     begun: list[Found] = []
-    for first, last in (gap for segment in executable for gap in _gaps(segment, [*symbols, *unwound])):
-        starts = taken[slice(*np.searchsorted(taken, (first, last)))].tolist()
-        begun += [(start, end, "") for start, end in zip(starts, [*starts[1:], last], strict=False)]
-    arm = executable if machine == elf.AARCH64 else []
-    code = tuple((segment.address, arm_words(data, segment.offset, segment.size)) for segment in arm)
+    for part in executable:
+        end = part.virtual_address + part.physical_size
+        for first, last in _gaps(part.virtual_address, end, [*symbols, *unwound]):
+            starts = taken[slice(*np.searchsorted(taken, (first, last)))].tolist()
+            begun += [(begin, end, "") for begin, end in zip(starts, [*starts[1:], last], strict=False)]
+    ids = (bytes(note.description) for note in library.notes if note.type == _BUILD_ID)
     unnamed = Extents.of([*unwound, *begun])
-    return CodeFunctions(_build_id(data, segments), Extents.of(symbols), unnamed, code)
+    return CodeFunctions(next(ids, b"").hex() or None, Extents.of(symbols), unnamed, tuple(code))
 
 
-def _sections(data: bytes) -> list[_Section]:
-    (table,) = struct.unpack_from("<Q", data, 40)
-    size, count = struct.unpack_from("<HH", data, 58)
-    places = range(table, table + size * count, size) if size else ()
-    return [_Section(*struct.unpack_from("<IIQQQQIIQQ", data, place)) for place in places]
-
-
-def _build_id(data: bytes, segments: list[elf.Segment]) -> str | None:
-    for segment in segments:
-        at, end = segment.offset, segment.offset + segment.size
-        while segment.kind == _NOTE and at + 12 <= min(end, len(data)):
-            name, length, kind = struct.unpack_from("<III", data, at)
-            content = at + 12 + (name + 3) // 4 * 4
-            if kind == _BUILD_ID and data[at + 12 : at + 16] == b"GNU\0":
-                return data[content : content + length].hex()
-            at = content + (length + 3) // 4 * 4
-    return None
-
-
-def _symbols(data: bytes) -> list[Found]:
-    sections = _sections(data)
-    symbols: list[Found] = []
-    for section in sections:
-        if section.kind not in (_SYMTAB, _DYNSYM):
-            continue
-        if section.link >= len(sections):
-            raise ValueError("its symbols have no names")
-        names = sections[section.link]
-        strings = data[names.offset : names.offset + names.size]
-        every = np.frombuffer(data, _SYMBOL, section.size // _SYMBOL.itemsize, section.offset)
-        functions = every[(every["info"] & 15 == _FUNCTION) & (every["section"] != 0) & (every["size"] > 0)]
-        functions = functions[(functions["value"] < 1 << 62) & (functions["size"] < 1 << 62)]
-        for name, _, _, _, value, extent in functions.tolist():
-            stop = strings.find(b"\0", name, name + _LONGEST_NAME)
-            if stop > name:
-                symbols.append((value, value + extent, strings[name:stop].decode("utf-8", "replace")))
-    return symbols
-
-
-def _unwind_entries(data: bytes, segments: list[elf.Segment]) -> list[Found]:
-    """Read the sorted table in `.eh_frame_hdr`; each row leads to an entry with the function's length. Return
-    nothing if the linker used another format than four bytes each."""
-    header = next((segment for segment in segments if segment.kind == _EH_FRAME_HDR), None)
-    if header is None or data[header.offset : header.offset + 4] != _UNWIND_HEADER:
-        return []
-    (count,) = struct.unpack_from("<I", data, header.offset + 8)
-    table = np.frombuffer(data, _UNWIND_ENTRY, count, header.offset + 12)
-    starts, entries = (header.address + table[name].astype(np.int64) for name in ("start", "entry"))
-    words = np.ndarray((len(data) - 3,), "<u4", data, strides=(1,))
-    functions: list[Found] = []
-    for segment in segments:
-        if segment.kind == elf.LOAD:
-            inside = (entries >= segment.address) & (entries < segment.address + segment.size - 16)
-            at = entries[inside] - segment.address + segment.offset
-            begins = entries[inside] + 8 + words[at + 8].astype(np.int32)
-            lengths = words[at + 12].astype(np.int64)
-            right = (begins == starts[inside]) & (lengths > 0)
-            pairs = zip(begins[right].tolist(), lengths[right].tolist(), strict=True)
-            functions += [(start, start + length, "") for start, length in pairs]
-    return functions
-
-
-def _addresses_made(data: bytes, segment: elf.Segment, machine: int) -> Addresses:
-    if machine != elf.AARCH64:
-        return np.zeros(0, np.int64)
-    made = arm_addresses(arm_words(data, segment.offset, segment.size), segment.address)
-    return np.asarray(made[made % 4 == 0])
-
-
-def relocated_to(data: bytes) -> list[Addresses]:
+def relocated_to(library: lief.ELF.Binary) -> Addresses:
     """Return the addresses that the loader writes into tables."""
-    addresses = []
-    for section in _sections(data):
-        if section.kind == _RELA:
-            every = np.frombuffer(data, _RELOCATION, section.size // _RELOCATION.itemsize, section.offset)
-            is_relative = every["type"] == _RELATIVE.get(elf.machine_of(data), -1)
-            addresses.append(every["addend"][is_relative].astype(np.int64))
-    return addresses
+    entries = (entry for entry in library.dynamic_relocations if entry.type in _RELATIVE)
+    return np.array([entry.addend for entry in entries], np.int64)
 
 
-def _gaps(code: elf.Segment, known: list[Found]) -> list[tuple[int, int]]:
-    """Return the ranges of `code` that no known function covers."""
-    gaps, at, end = [], code.address, code.address + code.size
-    for start, stop, _ in sorted(known):
-        if start >= end:
+def _gaps(start: int, end: int, known: list[Found]) -> Iterator[tuple[int, int]]:
+    """Yield the ranges from `start` to `end` that no known function covers."""
+    for first, stop, _ in sorted(known):
+        if first >= end:
             break
-        if start > at:
-            gaps.append((at, start))
-        at = max(at, stop)
-    return [*gaps, (at, end)] if at < end else gaps
+        if first > start:
+            yield start, first
+        start = max(start, stop)
+    if start < end:
+        yield start, end
 
 
-# Mach-O for Arm: the file lists where each function begins (LC_FUNCTION_STARTS), and has symbols there.
-
-_MAGIC, _FAT_MAGIC = 0xFEEDFACF, 0xCAFEBABE
-_ARM64 = 0x0100000C
-_MACHO_SYMTAB, _SEGMENT_64, _UUID, _FUNCTION_STARTS = 0x2, 0x19, 0x1B, 0x26
-_DEBUGGING, _KIND, _IN_SECTION = 0xE0, 0x0E, 0x0E
-_MACHO_SYMBOL = np.dtype(
-    [("name", "<u4"), ("type", "u1"), ("section", "u1"), ("more", "<u2"), ("value", "<u8")]
-)
-_MOST_COMMANDS = 10_000
-
-
-def _parse_macho(data: bytes) -> CodeFunctions:
-    """Return the functions, relative to the header; raise `struct.error` or `ValueError` if damaged."""
-    data = _arm_part(data)
-    (count,) = struct.unpack_from("<I", data, 16)
-    if count > _MOST_COMMANDS:
-        raise ValueError("it has too many load commands")
-    uuid, begin, length, at = None, 0, 0, 32
-    listed, symbols = (0, 0), (0, 0, 0, 0)
-    for _ in range(count):
-        kind, size = struct.unpack_from("<II", data, at)
-        if size < 8:
-            raise ValueError("a load command has no length")
-        if kind == _UUID:
-            uuid = data[at + 8 : at + 24].hex()
-        elif kind == _FUNCTION_STARTS:
-            listed = struct.unpack_from("<II", data, at + 8)
-        elif kind == _MACHO_SYMTAB:
-            symbols = struct.unpack_from("<IIII", data, at + 8)
-        elif kind == _SEGMENT_64 and data[at + 8 : at + 24].rstrip(b"\0") == b"__TEXT":
-            (begin,) = struct.unpack_from("<Q", data, at + 24)
-            length = _end_of_code(data, at) - begin
-        at += size
-    starts = _function_starts(data, *listed)
-    names = _macho_names(data, begin, symbols)
+def _of_macho(library: lief.MachO.Binary) -> CodeFunctions:
+    """Return the functions, relative to the header; the file lists where each one begins."""
+    code, listed = library.get_section("__text"), library.function_starts
+    if code is None or listed is None:
+        raise ValueError("it does not list its functions")
+    begin, starts = code.virtual_address - library.imagebase, list(listed.functions)
+    # Mach-O puts an underscore before C names.
+    names = {
+        symbol.value - library.imagebase: str(symbol.name)[1:]
+        for symbol in library.symbols
+        if symbol.raw_type & _NOT_DEBUGGING == _IN_SECTION
+    }
     functions = [
         (start, end, names.get(start, ""))
-        for start, end in zip(starts, [*starts[1:], length], strict=False)
+        for start, end in zip(starts, [*starts[1:], begin + code.size], strict=False)
         if end > start
     ]
-    named = Extents.of([function for function in functions if function[2]])
-    unnamed = Extents.of([(start, end, "") for start, end, _ in functions])
-    # The header begins both the file and the loaded image, and the code follows it.
-    return CodeFunctions(uuid, named, unnamed, ((0, arm_words(data, 0, min(length, len(data)))),))
-
-
-def _arm_part(data: bytes) -> bytes:
-    if len(data) >= 8 and struct.unpack_from(">I", data)[0] == _FAT_MAGIC:
-        (count,) = struct.unpack_from(">I", data, 4)
-        for place in range(min(count, 64)):
-            kind, _, offset, size, _ = struct.unpack_from(">IIIII", data, 8 + 20 * place)
-            if kind == _ARM64:
-                return data[offset : offset + size]
-    if struct.unpack_from("<I", data)[0] != _MAGIC:
-        raise ValueError("it is neither an ELF file nor a Mach-O file for Arm")
-    return data
-
-
-def _end_of_code(data: bytes, segment: int) -> int:
-    (count,) = struct.unpack_from("<I", data, segment + 64)
-    for place in range(min(count, 255)):
-        section = segment + 72 + 80 * place
-        if data[section : section + 16].rstrip(b"\0") == b"__text":
-            address, size = struct.unpack_from("<QQ", data, section + 32)
-            return int(address + size)
-    raise ValueError("it has no code")
-
-
-def _function_starts(data: bytes, offset: int, size: int) -> list[int]:
-    """Decode the distances between functions, seven bits per byte; a distance of 0 ends the list."""
-    if offset + size > len(data):
-        raise ValueError("its list of functions is cut off")
-    starts: list[int] = []
-    address = distance = shift = 0
-    for byte in data[offset : offset + size]:
-        distance |= (byte & 0x7F) << shift
-        shift += 7
-        if shift > 63:
-            raise ValueError("a distance between functions has no end")
-        if byte < 0x80:
-            if distance == 0:
-                break
-            address += distance
-            if address >= 1 << 62:
-                raise ValueError("a function is outside the file")
-            starts.append(address)
-            distance = shift = 0
-    return starts
-
-
-def _macho_names(data: bytes, begin: int, table: tuple[int, int, int, int]) -> dict[int, str]:
-    offset, count, strings, length = table
-    text = data[strings : strings + length]
-    every = np.frombuffer(data, _MACHO_SYMBOL, count, offset)
-    chosen = every[(every["type"] & _DEBUGGING == 0) & (every["type"] & _KIND == _IN_SECTION)]
-    names: dict[int, str] = {}
-    for name, value in zip(chosen["name"].tolist(), chosen["value"].tolist(), strict=True):
-        stop = text.find(b"\0", name, name + _LONGEST_NAME)
-        if stop > name:
-            # Mach-O puts an underscore before C names.
-            names.setdefault(value - begin, text[name:stop].decode("utf-8", "replace")[1:])
-    return names
+    return CodeFunctions(
+        bytes(library.uuid.uuid).hex() if library.uuid else None,
+        Extents.of([function for function in functions if function[2]]),
+        Extents.of([(start, end, "") for start, end, _ in functions]),
+        ((begin, _words(code.content)),),
+    )
 
 
 # Instructions of Arm.
@@ -370,8 +207,8 @@ _FEWEST, _SHARE = 4, 0.05
 """A function multiplies if it has at least this many such instructions, and this share of all."""
 
 
-def arm_words(data: bytes, offset: int, size: int) -> Words:
-    return np.frombuffer(data, "<u4", size // 4, offset)
+def _words(code: memoryview) -> Words:
+    return np.frombuffer(bytes(code), "<u4", len(code) // 4)  # a copy: LIEF's own goes with its library
 
 
 def arm_addresses(words: Words, address: int) -> Addresses:

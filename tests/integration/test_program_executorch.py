@@ -16,8 +16,7 @@ from conftest import Artifact
 from model_profiling.core import process
 from model_profiling.etdump import read_etdump
 from model_profiling.program import GraphNode, Method, read_etrecord, read_program
-from model_profiling.program.delegates import delegate_named
-from model_profiling.program.delegates.portable import operators as portable
+from model_profiling.program.delegates import delegate_named, portable
 from model_profiling.targets import Job
 from model_profiling.targets.host import HostTarget
 

@@ -6,6 +6,7 @@ import struct
 from dataclasses import replace
 from pathlib import Path
 
+import lief
 import numpy as np
 import pytest
 from conftest import arm_xnnpack
@@ -29,7 +30,6 @@ from model_profiling.analysis.sampling import (
 from model_profiling.core.errors import FormatError, RunError
 from model_profiling.report.analysis_json import inside_facts
 from model_profiling.runner.build import installed_sdk
-from model_profiling.runner.elf import segments_of
 from model_profiling.runner.functions import (
     CodeFunctions,
     Extents,
@@ -271,10 +271,12 @@ def test_what_the_loader_writes_into_tables_are_functions_too(xnnpack: CodeFunct
     path = of_wheel("executorch_backend_xnnpack")
     if path.suffix != ".so":
         pytest.skip("in a Mach-O file every function is in a list")
-    data = path.read_bytes()
-    code = [each for each in segments_of(data) if each.executable]
-    written = np.concatenate(relocated_to(data)).tolist()
-    leads = [to for to in written if any(each.address <= to < each.address + each.size for each in code)]
+    library = lief.ELF.parse(path)
+    assert library is not None
+    flag = lief.ELF.Segment.FLAGS.X
+    code = [(each.virtual_address, each.physical_size) for each in library.segments if each.has(flag)]
+    written = relocated_to(library).tolist()
+    leads = [to for to in written if any(start <= to < start + size for start, size in code)]
     assert len(leads) >= 2
     for to in leads:
         found = xnnpack.holding(to)
@@ -291,18 +293,21 @@ def macho(*, names: bool = True) -> bytes:
     """A library with two functions at 0x400 and 0x440, the first of them named; its code ends at 0x460."""
     strings = b"\0_kai_kernel_made_up\0_data\0"
     symbols = struct.pack("<IBBHQ", 1, 0x0F, 1, 0, 0x10400) + struct.pack("<IBBHQ", 21, 0x01, 0, 0, 0)
-    starts = bytes([0x80, 0x08, 0x40, 0])
+    starts = bytes([0x80, 0x08, 0x40, 0, 0, 0, 0, 0])
     code_end, tail = 0x460, 0x480
-    segment = struct.pack("<II16sQQQQiiII", 0x19, 152, b"__TEXT", 0x10000, 0x1000, 0, 0x1000, 5, 5, 1, 0)
-    segment += struct.pack("<16s16sQQ8I", b"__text", b"__TEXT", 0x10400, code_end - 0x400, *[0] * 8)
-    commands = [segment, struct.pack("<II", 0x1B, 24) + bytes(range(16))]
+    content = starts + (symbols + strings if names else b"")
+    segment = struct.pack("<II16sQQQQiiII", 0x19, 152, b"__TEXT", 0x10000, 0x1000, 0, tail, 5, 5, 1, 0)
+    segment += struct.pack("<16s16sQQ8I", b"__text", b"__TEXT", 0x10400, code_end - 0x400, 0x400, *[0] * 7)
+    place = (0x11000, 0x1000, tail, len(content))
+    linked = struct.pack("<II16sQQQQiiII", 0x19, 72, b"__LINKEDIT", *place, 1, 1, 0, 0)
+    commands = [segment, linked, struct.pack("<II", 0x1B, 24) + bytes(range(16))]
     commands.append(struct.pack("<IIII", 0x26, 16, tail, len(starts)))
     if names:
         at = tail + len(starts)
         commands.append(struct.pack("<IIIIII", 2, 24, at, 2, at + len(symbols), len(strings)))
     body = b"".join(commands)
     header = struct.pack("<8I", 0xFEEDFACF, 0x0100000C, 0, 6, len(commands), len(body), 0, 0)
-    return (header + body).ljust(tail, b"\0") + starts + symbols + strings
+    return (header + body).ljust(tail, b"\0") + content
 
 
 def test_mach_o_functions_begin_where_its_list_says(tmp_path: Path) -> None:
@@ -313,8 +318,9 @@ def test_mach_o_functions_begin_where_its_list_says(tmp_path: Path) -> None:
     assert found.holding(0x404) == Function(0x400, 0x440, "kai_kernel_made_up")
     assert found.holding(0x440) == Function(0x440, 0x460)
     assert found.holding(0x460) is None and found.holding(0x3FF) is None
-    fat = struct.pack(">II", 0xCAFEBABE, 1) + struct.pack(">IIIII", 0x0100000C, 0, 64, len(macho()), 0)
-    path.write_bytes(fat.ljust(64, b"\0") + macho(names=False))
+    inside = macho(names=False)
+    fat = struct.pack(">II", 0xCAFEBABE, 1) + struct.pack(">IIIII", 0x0100000C, 0, 64, len(inside), 0)
+    path.write_bytes(fat.ljust(64, b"\0") + inside)
     assert read_functions(path).holding(0x404) == Function(0x400, 0x440)
 
 

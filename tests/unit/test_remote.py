@@ -18,11 +18,10 @@ from said import refused, says
 from stand_ins import command, long_sleep
 
 from model_profiling.core.errors import FormatError, InputError, SetupError
-from model_profiling.runner.elf import AARCH64, read_elf
 from model_profiling.targets.collect import ExpectedFile
 from model_profiling.targets.facts import Machine
 from model_profiling.targets.remote import scripts
-from model_profiling.targets.remote.folder import RemoteFolder, known_reason, not_started
+from model_profiling.targets.remote.folder import RemoteFolder, known_reason, not_started, read_elf
 from model_profiling.targets.remote.shell import LinkLost, Shell
 from model_profiling.targets.remote.ssh import SshLink
 from model_profiling.targets.remote.target import ask_machine, gather, make_bundle
@@ -360,7 +359,7 @@ def test_ssh_without_a_name_is_the_usual_one(tmp_path: Path, monkeypatch: pytest
 @pytest.mark.skipif(sys.platform != "linux", reason="reads ELF programs")
 def test_what_a_program_asks_of_its_machine(tmp_path: Path) -> None:
     facts = read_elf(Path(sys.executable).resolve())
-    assert facts is not None and facts.interpreter is not None and "libc.so.6" in facts.needed
+    assert facts is not None and facts.interpreter and "libc.so.6" in facts.needed
     assert read_elf(Path(__file__)) is None
     cut = tmp_path / "cut"
     for length in (6, 40, 64, 200, 3000):
@@ -379,7 +378,7 @@ def test_a_bundle_is_complete(arm: object) -> None:
         files
     )
     kinds = [read_elf(path) for path in files.values()]
-    assert all(facts is not None and facts.machine == AARCH64 for facts in kinds)
+    assert all(facts is not None and facts.machine == "aarch64" for facts in kinds)
 
 
 def test_a_runner_of_the_users_own_is_started_as_it_must_be(arm: object, tmp_path: Path) -> None:

@@ -12,10 +12,9 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from model_profiling.core import files
-from model_profiling.core.errors import InputError, ProfilingError, SetupError
+from model_profiling.core.errors import FormatError, InputError, ProfilingError, SetupError
 from model_profiling.core.formatting import plural, size
 from model_profiling.core.process import Completed
-from model_profiling.runner.elf import AARCH64, read_elf
 from model_profiling.targets.collect import MOST_BYTES, MOST_FILES, ExpectedFile
 from model_profiling.targets.execution import Transport
 from model_profiling.targets.remote import scripts
@@ -30,6 +29,30 @@ _SLOWEST_LINK = 50_000
 # The other machine stops a job itself when time is up; if it is silent this much longer, it is gone.
 _SLACK_S = 20.0
 _TIME_LIMIT = 124
+
+
+@dataclass(frozen=True, slots=True)
+class Elf:
+    """What a program needs from its machine: `aarch64`, a loader (empty if none) and libraries."""
+
+    machine: str
+    interpreter: str
+    needed: tuple[str, ...]
+
+
+def read_elf(path: Path) -> Elf | None:
+    """Return the facts of a 64-bit ELF file; None if `path` is something else."""
+    import lief  # 10 MB, which most commands do without
+
+    lief.logging.disable()
+    data = path.read_bytes()
+    if data[:6] != b"\x7fELF\x02\x01":
+        return None
+    program = lief.ELF.parse(data)
+    if program is None or any(part.file_offset + part.physical_size > len(data) for part in program.segments):
+        raise FormatError(f"{path} is a damaged program", "build or install it again")
+    machine = program.header.machine_type.name.lower()
+    return Elf(machine, program.interpreter or "", tuple(map(str, program.libraries)))
 
 
 @dataclass(frozen=True, slots=True)
@@ -122,9 +145,9 @@ class RemoteFolder(Transport):
     def put_runner(self, file: Path) -> tuple[str, ...]:
         """Return what starts a user's own runner; one built for Linux goes through the kit's loader."""
         facts = read_elf(file)
-        if facts is not None and facts.machine != AARCH64:
+        if facts is not None and facts.machine != "aarch64":
             raise InputError(f"{file} is not a program for aarch64", "name a runner built for the device")
-        linux = facts is not None and (facts.interpreter or "").endswith(f"/{LOADER}")
+        linux = facts is not None and facts.interpreter.endswith(f"/{LOADER}")
         return (*(self.loader if linux else ()), self.put(file, executable=True))
 
     def _send(self, file: Path, path: str, executable: bool) -> None:

@@ -13,7 +13,6 @@ from pathlib import Path
 from model_profiling.core.errors import SetupError
 from model_profiling.core.files import LockFile
 from model_profiling.runner.build import RunnerBuild, build_runner
-from model_profiling.runner.elf import AARCH64, read_elf
 from model_profiling.runner.features import AARCH64_LINUX, this_platform
 from model_profiling.runner.machine import MachineFacts, PlatformName, TargetChoice, place_of
 from model_profiling.runner.result import RunnerReport, read_report
@@ -23,7 +22,7 @@ from model_profiling.targets.facts import FILES, Machine
 from model_profiling.targets.job import Job, LockstepJob, LockstepOutcome, Outcome
 from model_profiling.targets.machine_lock import lock_of
 from model_profiling.targets.remote import scripts
-from model_profiling.targets.remote.folder import LOADER, RemoteFolder, Removed, known_reason
+from model_profiling.targets.remote.folder import LOADER, RemoteFolder, Removed, known_reason, read_elf
 from model_profiling.targets.remote.shell import Link, Shell, last_line
 
 _RUNNER_S = 120.0
@@ -105,7 +104,7 @@ def _needs(path: Path) -> tuple[str, ...]:
 
 def _fits(path: Path) -> bool:
     facts = read_elf(path) if path.is_file() else None
-    return facts is not None and facts.machine == AARCH64
+    return facts is not None and facts.machine == "aarch64"
 
 
 class RemoteTarget(Target):

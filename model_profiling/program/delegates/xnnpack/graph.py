@@ -80,67 +80,33 @@ class _Layout:
 _ONE = _Layout(inputs=(0,), outputs=(1,))
 _TWO = _Layout(inputs=(0, 1), outputs=(2,))
 _CONVOLUTION = _Layout(inputs=(15, 16, 17), outputs=(18,), window="convolution")
-_POOLING = _Layout(inputs=(10,), outputs=(11,), window="pooling")
-_AFTER_ONE_NUMBER = _Layout(inputs=(1,), outputs=(2,))
-_AFTER_TWO_FIELDS = _Layout(inputs=(2,), outputs=(3,))
-_AFTER_THREE_FIELDS = _Layout(inputs=(3,), outputs=(4,))
-
-
-def _concatenation(count: int) -> _Layout:
-    # The fifth input was added to the schema after the output.
-    return _Layout(inputs=(1, 2, 3, 4, 7)[:count], outputs=(5,))
-
 
 # In the order of the schema's union, which numbers from 1.
-_KINDS: tuple[tuple[str, _Layout], ...] = (
-    ("Add", _TWO),
-    ("FullyConnected", _Layout(inputs=(0, 1, 2), outputs=(3,))),
-    ("Softmax", _ONE),
-    ("Sigmoid", _ONE),
-    ("StaticTranspose", _Layout(inputs=(2,), outputs=(3,), permutation=1)),
-    ("Clamp", _ONE),
-    ("Conv2d", _CONVOLUTION),
-    ("Div", _TWO),
-    ("StaticResizeBilinear2D", _AFTER_TWO_FIELDS),
-    ("StaticConstantPad", _AFTER_THREE_FIELDS),
-    ("AvgPooling2d", _POOLING),
-    ("Minimum", _TWO),
-    ("DepthwiseConv2d", _CONVOLUTION),
-    ("MaxPooling2d", _POOLING),
-    ("Multiply", _TWO),
-    ("Subtract", _TWO),
-    ("Floor", _ONE),
-    ("Convert", _ONE),
-    ("GlobalAvgPooling2d", _ONE),
-    ("StaticReshape", _AFTER_TWO_FIELDS),
-    ("ArgMaxPooling2d", _Layout(inputs=(6,), outputs=(7, 8), window="argmax")),
-    ("SquareRoot", _ONE),
-    ("Ceiling", _ONE),
-    ("Hardswish", _ONE),
-    ("LeakyReLU", _AFTER_ONE_NUMBER),
-    ("Maximum", _TWO),
-    ("Negate", _ONE),
-    ("Square", _ONE),
-    ("ELU", _AFTER_ONE_NUMBER),
-    ("Abs", _ONE),
-    ("PReLU", _TWO),
-    ("Concatenate2", _concatenation(2)),
-    ("Concatenate3", _concatenation(3)),
-    ("Concatenate4", _concatenation(4)),
-    ("StaticSlice", _AFTER_THREE_FIELDS),
-    ("ScaledDotProductAttention", _Layout(inputs=(0, 1, 2, 3, 4), outputs=(5,))),
-    ("BatchMatrixMultiply", _TWO),
-    ("Concatenate5", _concatenation(5)),
-    ("ConvTranspose2d", _CONVOLUTION),
-    ("ReciprocalSquareRoot", _ONE),
-    ("Log", _ONE),
-    ("Gelu", _ONE),
-    ("Tanh", _ONE),
-    ("Exp", _ONE),
-    ("Sin", _ONE),
-    ("Copy", _ONE),
-    ("Cos", _ONE),
-)
+_KINDS = (
+    "Add", "FullyConnected", "Softmax", "Sigmoid", "StaticTranspose", "Clamp", "Conv2d", "Div",
+    "StaticResizeBilinear2D", "StaticConstantPad", "AvgPooling2d", "Minimum", "DepthwiseConv2d",
+    "MaxPooling2d", "Multiply", "Subtract", "Floor", "Convert", "GlobalAvgPooling2d", "StaticReshape",
+    "ArgMaxPooling2d", "SquareRoot", "Ceiling", "Hardswish", "LeakyReLU", "Maximum", "Negate", "Square",
+    "ELU", "Abs", "PReLU", "Concatenate2", "Concatenate3", "Concatenate4", "StaticSlice",
+    "ScaledDotProductAttention", "BatchMatrixMultiply", "Concatenate5", "ConvTranspose2d",
+    "ReciprocalSquareRoot", "Log", "Gelu", "Tanh", "Exp", "Sin", "Copy", "Cos",
+)  # fmt: skip
+_LAYOUTS = {
+    **dict.fromkeys(("Add", "Div", "Minimum", "Multiply", "Subtract", "Maximum"), _TWO),
+    **dict.fromkeys(("PReLU", "BatchMatrixMultiply"), _TWO),
+    **dict.fromkeys(("Conv2d", "DepthwiseConv2d", "ConvTranspose2d"), _CONVOLUTION),
+    **dict.fromkeys(("AvgPooling2d", "MaxPooling2d"), _Layout(inputs=(10,), outputs=(11,), window="pooling")),
+    **dict.fromkeys(("LeakyReLU", "ELU"), _Layout(inputs=(1,), outputs=(2,))),
+    **dict.fromkeys(("StaticResizeBilinear2D", "StaticReshape"), _Layout(inputs=(2,), outputs=(3,))),
+    **dict.fromkeys(("StaticConstantPad", "StaticSlice"), _Layout(inputs=(3,), outputs=(4,))),
+    # The fifth input was added to the schema after the output.
+    **{f"Concatenate{count}": _Layout((1, 2, 3, 4, 7)[:count], outputs=(5,)) for count in range(2, 6)},
+    "FullyConnected": _Layout(inputs=(0, 1, 2), outputs=(3,)),
+    "StaticTranspose": _Layout(inputs=(2,), outputs=(3,), permutation=1),
+    "ArgMaxPooling2d": _Layout(inputs=(6,), outputs=(7, 8), window="argmax"),
+    "ScaledDotProductAttention": _Layout(inputs=(0, 1, 2, 3, 4), outputs=(5,)),
+}
+"""Of all others: `_ONE`."""
 
 
 def read_graph(payload: Payload, source: str, origin: int) -> Graph:
@@ -199,7 +165,8 @@ def _node(buffer: FlatBuffer, index: int, entry: FlatTable, values: dict[int, Te
     content = entry.table(1, "an XNNPACK node")
     if content is None or not 1 <= number <= len(_KINDS):
         raise buffer.damaged(f"an XNNPACK node is of the unknown kind {number}", entry.at)
-    kind, layout = _KINDS[number - 1]
+    kind = _KINDS[number - 1]
+    layout = _LAYOUTS.get(kind, _ONE)
     input_ids = _ids(buffer, content, layout.inputs, values)
     output_ids = _ids(buffer, content, layout.outputs, values)
     inputs = tuple(values[number] for number in input_ids)

@@ -7,8 +7,7 @@ which ones reach it is read from recorded probes (`program/delegates/reach.py`).
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Sequence
 
 from model_profiling.program.category import MatrixPath, Miss
 from model_profiling.program.records import GraphNode
@@ -16,87 +15,21 @@ from model_profiling.program.records import GraphNode
 _SME_LABELS = frozenset({"PF16", "PF32", "PQS8"})
 _MATMUL_PATHS = frozenset({"GEMM", "IGEMM"})
 _DEPTHWISE_PATHS = frozenset({"DWConv", "VMulCAddC"})
-_DYNAMIC = ("QD8", "QDU8")
 _CONVOLUTIONS = ("Convolution", "Deconvolution")
 _SCHEME = "quantization scheme"
-
-
-@dataclass(frozen=True, slots=True)
-class _Event:
-    operation: str
-    path: str
-    labels: tuple[str, ...]
-
-    @property
-    def first(self) -> str:
-        """The type of the input."""
-        return self.labels[0]
-
-    @property
-    def weights(self) -> str:
-        """How weights are quantized; empty if like the input."""
-        return self.labels[-1] if self.labels[-1].endswith("W") else ""
-
-
-# The first match counts.
-_RULES: tuple[tuple[Callable[[_Event], bool], Miss], ...] = (
-    (
-        lambda event: event.path in _DEPTHWISE_PATHS,
-        Miss("depthwise", "XNNPACK has no SME2 kernel for depthwise convolution"),
-    ),
-    (
-        lambda event: event.operation == "Deconvolution" and event.first in ("F16", "F32"),
-        Miss("dtype", "XNNPACK has SME2 kernels for transposed convolution in int8 only"),
-    ),
-    (
-        lambda event: event.operation == "Fully Connected" and event.labels == ("QS8",),
-        Miss(
-            _SCHEME,
-            (
-                "XNNPACK's int8 SME2 kernels need one scale per output channel; these weights have one "
-                "scale for all channels"
-            ),
-        ),
-    ),
-    (
-        lambda event: event.operation == "Batch Matrix Multiply" and event.first == "QS8",
-        Miss(
-            "dynamic weight", "XNNPACK multiplies two activations on SME2 in fp32 and fp16 only, not in int8"
-        ),
-    ),
-    (
-        lambda event: event.first == "QU8",
-        Miss("dtype", "XNNPACK has no SME2 kernels for unsigned 8-bit integers"),
-    ),
-    (lambda event: event.first == "BF16", Miss("dtype", "XNNPACK has no SME2 path for bf16")),
-    (
-        lambda event: "QP8" in event.labels and event.weights == "QB4W",
-        Miss(_SCHEME, "XNNPACK has no SME2 kernel for 4-bit weights with a scale per block"),
-    ),
-    (
-        lambda event: "QP8" in event.labels,
-        Miss("not told", "not known: KleidiAI uses the same name for SME2, i8mm and dot product"),
-    ),
-    (
-        lambda event: event.first in _DYNAMIC and event.operation in _CONVOLUTIONS,
-        Miss(_SCHEME, "XNNPACK has no SME2 path for convolutions with inputs quantized at run time"),
-    ),
-    (
-        lambda event: event.first in _DYNAMIC and "F16" in event.labels,
-        Miss(
-            _SCHEME,
-            ("XNNPACK's SME2 path for inputs quantized at run time returns fp32; this operator returns fp16"),
-        ),
-    ),
-    (
-        lambda event: event.weights == "QC2W" or (event.first == "QS8" and event.weights == "QC4W"),
-        Miss(_SCHEME, "XNNPACK has no SME2 path for weights of so few bits with such inputs"),
-    ),
-    (
-        lambda event: bool(event.weights) and not event.first.startswith(("Q", "PQ")),
-        Miss(_SCHEME, "XNNPACK has no SME2 path for quantized weights with inputs that are not quantized"),
-    ),
+_NO = "XNNPACK has no"
+_TRANSPOSED = "XNNPACK has SME2 kernels for transposed convolution in int8 only"
+_ONE_SCALE = (
+    "XNNPACK's int8 SME2 kernels need one scale per output channel; these weights have one scale for all "
+    "channels"
 )
+_ACTIVATIONS = "XNNPACK multiplies two activations on SME2 in fp32 and fp16 only, not in int8"
+_SHARED_NAME = "not known: KleidiAI uses the same name for SME2, i8mm and dot product"
+_RUN_TIME_CONVOLUTION = f"{_NO} SME2 path for convolutions with inputs quantized at run time"
+_RETURNS_FP32 = (
+    "XNNPACK's SME2 path for inputs quantized at run time returns fp32; this operator returns fp16"
+)
+_WEIGHTS_ALONE = f"{_NO} SME2 path for quantized weights with inputs that are not quantized"
 _ONE_CHANNEL = Miss(
     "one input channel",
     "a convolution with one input channel is lowered as a depthwise one, which has no SME2 kernel",
@@ -110,13 +43,41 @@ def matrix_path(operation: str, path: str, labels: Sequence[str]) -> MatrixPath:
     convolution keeps its label on the depthwise path, and QP8 also runs on i8mm and dot product. The other
     labels of those paths are XNNPACK's own kernels, which use neither.
     """
-    event = _Event(operation, path, tuple(labels))
-    miss = next((miss for fits, miss in _RULES if fits(event)), None)
+    miss = _named_miss(operation, path, labels)
     if path not in _MATMUL_PATHS:
         return MatrixPath(operation, path, "depthwise" if path == "DWConv" else "convolution", None, miss)
     if not _SME_LABELS.isdisjoint(labels):
         return MatrixPath(operation, path, "matmul", True)
     return MatrixPath(operation, path, "matmul", None if "QP8" in labels else False, miss)
+
+
+def _named_miss(operation: str, path: str, labels: Sequence[str]) -> Miss | None:
+    """Why an operator of this name takes no SME2 path, if the name shows it; the first reason counts."""
+    given, last = labels[0], labels[-1]
+    weights = last if last.endswith("W") else ""  # else they are quantized like the input
+    dynamic, packed = given in ("QD8", "QDU8"), "QP8" in labels
+    few_bits = weights == "QC2W" or (given == "QS8" and weights == "QC4W")
+    linear, product = operation == "Fully Connected", operation == "Batch Matrix Multiply"
+    unquantized = not given.startswith(("Q", "PQ"))
+    reasons = (
+        (path in _DEPTHWISE_PATHS, "depthwise", f"{_NO} SME2 kernel for depthwise convolution"),
+        (operation == "Deconvolution" and given in ("F16", "F32"), "dtype", _TRANSPOSED),
+        (linear and list(labels) == ["QS8"], _SCHEME, _ONE_SCALE),
+        (product and given == "QS8", "dynamic weight", _ACTIVATIONS),
+        (given == "QU8", "dtype", f"{_NO} SME2 kernels for unsigned 8-bit integers"),
+        (given == "BF16", "dtype", f"{_NO} SME2 path for bf16"),
+        (
+            packed and weights == "QB4W",
+            _SCHEME,
+            f"{_NO} SME2 kernel for 4-bit weights with a scale per block",
+        ),
+        (packed, "not told", _SHARED_NAME),
+        (dynamic and operation in _CONVOLUTIONS, _SCHEME, _RUN_TIME_CONVOLUTION),
+        (dynamic and "F16" in labels, _SCHEME, _RETURNS_FP32),
+        (few_bits, _SCHEME, f"{_NO} SME2 path for weights of so few bits with such inputs"),
+        (bool(weights) and unquantized, _SCHEME, _WEIGHTS_ALONE),
+    )
+    return next((Miss(cause, words) for fits, cause, words in reasons if fits), None)
 
 
 def node_miss(path: MatrixPath, node: GraphNode) -> Miss | None:

@@ -1,4 +1,5 @@
-"""Classifies ExecuTorch's kernels by their names in the runtime and in programs."""
+"""ExecuTorch's own kernels, which run what no delegate took: their classes and costs by name. They have no
+graph."""
 
 from __future__ import annotations
 
@@ -16,6 +17,7 @@ from model_profiling.program.category import (
     operator_type,
     rows,
 )
+from model_profiling.program.delegates.protocol import Backend
 from model_profiling.program.records import GraphNode
 
 _CONV, _GEMM, _MOVE, _ELEM, _OTHER = Category
@@ -132,3 +134,8 @@ _RULES: dict[str, category.Rule] = {
     **dict.fromkeys(_REDUCING_OPERATORS, category.per_input),
     "upsample_bilinear2d": category.BILINEAR,
 }
+
+
+class Portable(Backend):
+    name = "portable"
+    describe = staticmethod(describe)
