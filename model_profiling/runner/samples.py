@@ -6,7 +6,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Literal
+from typing import TYPE_CHECKING, Literal
 
 import numpy as np
 from numpy.typing import NDArray
@@ -14,7 +14,9 @@ from numpy.typing import NDArray
 from model_profiling.core.errors import FormatError, InputError, RunError
 from model_profiling.core.records import parse_record, read_json_object
 from model_profiling.core.safe_read import is_regular
-from model_profiling.runner.functions import CodeFunctions, read_functions
+
+if TYPE_CHECKING:
+    from model_profiling.runner.functions import CodeFunctions
 
 _AGAIN = "run it again"
 _COLUMNS = ("call", "operator", "thread", "file", "offset")
@@ -135,6 +137,8 @@ def _named(
 
 def _open(file: _File, folders: Sequence[Path]) -> tuple[SampledFile, CodeFunctions | None]:
     """Return the file that the runner had loaded, or why it is not available here."""
+    from model_profiling.runner.functions import read_functions  # loads LIEF, which reports do without
+
     name = file.path.rpartition("/")[2] or file.path
     problem = "it is not on this machine"
     for path in dict.fromkeys([Path(file.path), *(folder / name for folder in folders)]):
