@@ -49,7 +49,8 @@ def read_elf(path: Path) -> Elf | None:
     if data[:6] != b"\x7fELF\x02\x01":
         return None
     program = lief.ELF.parse(data)
-    if program is None or any(part.file_offset + part.physical_size > len(data) for part in program.segments):
+    ends = [part.file_offset + part.physical_size for part in program.segments] if program else []
+    if program is None or not ends or max(ends) > len(data):
         raise FormatError(f"{path} is a damaged program", "build or install it again")
     machine = program.header.machine_type.name.lower()
     return Elf(machine, program.interpreter or "", tuple(map(str, program.libraries)))
