@@ -35,9 +35,9 @@ from recorded_runs import SME2
 
 from model_profiling import Labels, Limits, Store
 from model_profiling.runs import Run
-from model_profiling.store.run_rows import identity_of, rows_of_run
+from model_profiling.store.run_rows import rows_of_run, run_row
 from model_profiling.store.tables import IN_DATABASE, TABLES, VIEWS, sql_type
-from model_profiling.workflow.history import load_history
+from model_profiling.workflow.stored_runs import load_history
 
 ROOT = Path(__file__).resolve().parents[1]
 MODELS, DEVICES, DAYS = 10, 5, 365
@@ -75,7 +75,7 @@ def make_runs(folder: Path, numbers: Iterable[int], operators: int) -> list[Path
 def fill(store: Store, runs: list[Path], count: int) -> None:
     """Write the rows of `runs` until there are `count`, each time with another date and other times."""
     opened = [Run.open(run) for run in runs]
-    patterns = [rows_of_run(run, identity_of(run), Labels(commit="")) for run in opened]
+    patterns = [rows_of_run(run, run_row(run, Labels(commit=""))) for run in opened]
     for first in range(0, count, len(patterns)):
         tables: dict[str, list[dict[str, Any]]] = {name: [] for name in TABLES}
         for place, pattern in enumerate(patterns[: count - first]):

@@ -43,7 +43,7 @@ if TYPE_CHECKING:
     from model_profiling.export import ExportResult, export_model
     from model_profiling.export import export_model as export
     from model_profiling.models import EagerModelBase, register_model
-    from model_profiling.report.comparison_document import Comparison
+    from model_profiling.report.comparison import Comparison
     from model_profiling.report.tables import AnalysedRun, Records
     from model_profiling.store.database import Limits
     from model_profiling.store.labels import Labels
@@ -92,7 +92,7 @@ __all__ = [
 _PLACES = {
     "AnalysedRun": "report.tables",
     "Answer": "store.store",
-    "Comparison": "report.comparison_document",
+    "Comparison": "report.comparison",
     "DtypesOutcome": "workflow.dtypes",
     "EagerModelBase": "models",
     "EventTable": "etdump",

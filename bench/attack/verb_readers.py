@@ -30,8 +30,13 @@ from model_profiling.models.transformers_folder import choose_folder
 from model_profiling.program.graph_file import Undelegated
 from model_profiling.report.data import report_data
 from model_profiling.report.dtypes import read_on_sme2
-from model_profiling.report.language import Language, LanguageCase, LayerTime, PhaseLatency, ReadPerToken
-from model_profiling.report.language_document import language_document
+from model_profiling.report.language import (
+    Language,
+    LanguageCase,
+    PhaseLatency,
+    ReadPerToken,
+    language_document,
+)
 from model_profiling.report.text import render_markdown
 from model_profiling.runner import apt, features
 from model_profiling.runs import Run
@@ -45,12 +50,12 @@ from model_profiling.sweep.cells import (
     open_sweep,
     read_sweep_record,
 )
-from model_profiling.sweep.report import read_rows, sweep_document
+from model_profiling.sweep.dispatch import write_sweep_report
 from model_profiling.targets.facts import FILES, Machine
 from model_profiling.targets.power_mode import parse_settings
 from model_profiling.targets.remote.android import COMMANDS, device_id, read_device, temperature
 from model_profiling.workflow.analyse import analyse
-from model_profiling.workflow.compare_language import _language_cases
+from model_profiling.workflow.compare import _language_cases
 from model_profiling.workflow.report import parse_tools, write_for_tools
 from model_profiling.workflow.share import share_report
 
@@ -136,7 +141,7 @@ def _sweep_file(path: Path) -> None:
 def _sweep_folder(data: bytes, folder: Path) -> None:
     path = replaced(data, _whole_sweep(), folder)
     record = read_sweep_record(path)
-    render_markdown(sweep_document(record, *read_rows(path, record)), "pictures")
+    write_sweep_report(path, record)
     with open_sweep(path, SweepConfig.model_validate(_SWEEP), resume=True) as opened:
         opened.end()
 
@@ -145,14 +150,14 @@ def _sweep_folder(data: bytes, folder: Path) -> None:
 
 
 def _languages() -> list[bytes]:
-    latency, layer = PhaseLatency("linux", 1, True, 3.0, 2.9, 3.1), LayerTime(1.0, 0.3, 0.9, 1.1)
+    latency = PhaseLatency("linux", 1, True, 3.0, 2.9, 3.1)
     prompt = LanguageCase(
-        "prompt", "prefill", 4, 0, "run", (latency,), parts={"GEMM": 0.7}, layers={"attention": layer}
+        "prompt", "prefill", 4, 0, "run", (latency,), parts={"GEMM": 0.7}, layers={"attention": 0.3}
     )
     steps = [replace(prompt, phase="answer", method="decode", tokens=1, position=at) for at in (0, 9)]
     whole = Language(
         model="m", program="m.pte", sha256="", size_bytes=1, cpu="CPU", has_sme2=None, is_arm=True,
-        context=32, vocabulary=512, cases=(prompt, *steps), read=ReadPerToken(400_000, 10, {"int4": 100_000}),
+        context=32, cases=(prompt, *steps), read=ReadPerToken(400_000, 10, {"int4": 100_000}),
         bandwidth=4e10, warnings=("busy",),
     )  # fmt: skip
     return _json(whole.facts())

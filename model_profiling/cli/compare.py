@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any, TypedDict
+from typing import Any
 
 import click
 
@@ -14,10 +14,10 @@ from model_profiling.cli.progress import measuring
 from model_profiling.config import names
 from model_profiling.core import files
 from model_profiling.core.errors import InputError
-from model_profiling.report.comparison import comparison_facts, headline
+from model_profiling.report.comparison import Comparison, headline
 from model_profiling.report.comparison_document import (
-    Comparison,
     comparison_document,
+    comparison_facts,
     comparison_junit,
     comparison_page,
 )
@@ -25,8 +25,7 @@ from model_profiling.report.document import Folded
 from model_profiling.report.text import render_markdown, render_terminal
 from model_profiling.report.tools import file_word
 from model_profiling.runner.machine import parse_target, target_kinds
-from model_profiling.workflow.compare import are_programs, compare
-from model_profiling.workflow.compare_language import compare_language, language_folders
+from model_profiling.workflow.compare import are_programs, compare, compare_language, language_folders
 from model_profiling.workflow.report import write_page
 
 
@@ -108,20 +107,27 @@ def compare_command(
         )
     programs = b is not None and are_programs(a, b)
     _check_options(given, "a baseline" if against else "programs" if programs else "measurements")
+    if against and fail_on:
+        raise click.UsageError("a store has latencies only: for --fail-on-change name two run directories")
     for path in out:
         if path.suffix not in (names.HTML, ".md", ".xml") and not files.is_stdout(path):
             raise click.UsageError(f"--out {path} does not say what to write: end it in .html, .md or .xml")
-    gates: Gates = {"limit": None if limit is None else limit / 100, "fail_on": fail_on}
+    gates: dict[str, Any] = {"limit": None if limit is None else limit / 100, "fail_on": fail_on}
     times, across_machines = given.pop("times"), given.pop("across_machines")
     store, device = given.pop("store"), given.pop("device")
     failed, folder = 0, _own_folder(a, b or Path((against or "").removeprefix("store:")))
     if b is None:
         from model_profiling.store.store import Store
-        from model_profiling.workflow.baselines import baseline_word, compare_with_baseline
+        from model_profiling.workflow.stored_runs import baseline_word, compare_with_baseline
 
         word = baseline_word(str(against))
         comparison = compare_with_baseline(
-            a, word, store=Store.open(store), device=device, across_machines=across_machines, **gates
+            a,
+            word,
+            store=Store.open(store),
+            limit=gates["limit"],
+            device=device,
+            across_machines=across_machines,
         )
     elif programs:
         comparison, failed, folder = _measure(a, b, gates, quiet=quiet, as_json=as_json, **given)
@@ -165,17 +171,10 @@ def _own_folder(a: Path, b: Path) -> Path:
     return Path("out_compare") / "_vs_".join(file_word(Path(name).stem) for name in different)
 
 
-class Gates(TypedDict):
-    """The conditions under which a comparison fails."""
-
-    limit: float | None
-    fail_on: tuple[Aspect, ...]
-
-
 def _measure(
     a: Path,
     b: Path,
-    gates: Gates,
+    gates: dict[str, Any],
     *,
     quiet: bool,
     as_json: bool,

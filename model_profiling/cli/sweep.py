@@ -141,20 +141,21 @@ def _cell_facts(cell: CellRecord) -> dict[str, object]:
 
 def _show(folder: SweepFolder, options: SweepOptions, *, quiet: bool, as_json: bool) -> int:
     """Write the page and print the outcome; the exit code is 2 if a cell failed."""
+    from model_profiling.report.combined import latency_blocks
     from model_profiling.report.text import render_terminal
-    from model_profiling.sweep.report import experiments_table, failures, sweep_title, write_sweep_report
+    from model_profiling.sweep.dispatch import failures, sweep_title, write_sweep_report
 
     record = folder.record
-    page, rows = write_sweep_report(folder.path, record)
+    page, runs = write_sweep_report(folder.path, record)
     store = options.store.address if options.store else None
     if as_json:
         facts = {"schema_version": 1, "name": record.name, "outdir": str(folder.path), "store": store}
         cells = [_cell_facts(cell) for cell in record.cells]
-        ended = {"counts": record.counts(), "cells": cells, "experiments": [row.facts for row in rows]}
+        ended = {"counts": record.counts(), "cells": cells}
         frame.facts({**facts, **ended} | page_facts(page))
     else:
-        if rows and not quiet:
-            frame.say(render_terminal([experiments_table(rows[:_MOST_ROWS])]) + "\n")
+        if runs and not quiet:
+            frame.say(render_terminal(latency_blocks(runs[:_MOST_ROWS])) + "\n")
         frame.say(sweep_title(record))
         if folder.moved is not None and not quiet:
             frame.say(f"The earlier sweep is kept in {folder.moved}")

@@ -1,40 +1,40 @@
-"""Several runs on one page: number formats, platforms, devices, models, commits.
+"""Several runs on one page: side by side (number formats, platforms, models, commits), or as a list.
 
-The page shows each run's latency, where its time goes, and what it says. It does not judge differences
-between runs; `sme2prof compare` does.
+The pages do not judge differences between runs; `sme2prof compare` does.
 """
 
 from __future__ import annotations
 
-from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from itertools import combinations
 
 from model_profiling.analysis.series import SeriesAnalysis
 from model_profiling.config import names
 from model_profiling.config.series import Series
-from model_profiling.core.formatting import MISSING, plural
+from model_profiling.core.formatting import MISSING, milliseconds, plural, speedup
 from model_profiling.report import document as doc
 from model_profiling.report.breakdown import break_down, median_cell, series_columns, sme2_switch, spread_cell
 from model_profiling.report.charts import named as drawn_name
 from model_profiling.report.charts.categories import several_runs
-from model_profiling.report.data import ExperimentReport, ReportData, headline_pair, headline_series
+from model_profiling.report.data import (
+    ExperimentReport,
+    ReportData,
+    headline_pair,
+    headline_series,
+    outputs_differ,
+)
+from model_profiling.report.html import render_html
 from model_profiling.report.verdict import answers
 from model_profiling.runs import Times
 from model_profiling.runs.times import marked
-
-# Names for several runs, and what they have in common.
-
-_NAMED_BY = ("model", "format", "platform", "device", "measured")
-"""The facts that make a name, in this order; `measured` is a date and a time."""
 
 
 @dataclass(frozen=True, slots=True)
 class NamedRun:
     name: str
     data: ReportData
-    facts: dict[str, str]
+    link: str = ""
+    """Its report, relative to the page; empty if the page does not link to it."""
 
 
 def model_and_format(data: ReportData) -> tuple[str, str]:
@@ -57,59 +57,35 @@ def what_times_are(data: ReportData) -> str:
 
 
 def name_runs(runs: Sequence[ReportData]) -> list[NamedRun]:
-    """Name each run by the fewest facts that distinguish it, or by its model if all are alike. If models
-    differ, the name includes the model: a platform and a date alone would say nothing."""
-    facts = [_facts(data) for data in runs]
-    # The CPU name that an emulator reports is not a real device.
-    short = [
-        {**known, "device": "emulated"} if data.times is Times.EMULATED else known
-        for data, known in zip(runs, facts, strict=True)
-    ]
-    telling = [key for key in _NAMED_BY if len({known[key] for known in short}) > 1] or ["model"]
-    choices = (
-        keys
-        for count in range(1, len(telling) + 1)
-        for keys in combinations(telling, count)
-        if "model" in keys or "model" not in telling
-    )
-    unique = (keys for keys in choices if len({_joined(known, keys) for known in short}) == len(runs))
-    keys = next(unique, tuple(telling))
-    shown = [_joined(known, keys) or data.run.path.name for known, data in zip(short, runs, strict=True)]
-    taken: Counter[str] = Counter()
-    shared = Counter(shown)
+    """Name each run by few facts that distinguish it, or by its model if all are alike. If models differ, the
+    name includes the model: a platform and a date alone would say nothing."""
+    facts = []
+    for data in runs:
+        # The CPU name that an emulator reports is not a real device.
+        device = "emulated" if data.times is Times.EMULATED else data.device
+        facts.append((*model_and_format(data), data.run.platform, device, data.date))
+
+    def named_by(places: Sequence[int]) -> list[str]:
+        return [", ".join(known[place] for place in places if known[place]) for known in facts]
+
+    places = [place for place in range(5) if len({known[place] for known in facts}) > 1] or [0]
+    for place in reversed(places):
+        fewer = [other for other in places if other != place]
+        if place and fewer and len(set(named_by(fewer))) == len(set(named_by(places))):
+            places = fewer
+    shown = [name or data.run.path.name for name, data in zip(named_by(places), runs, strict=True)]
     named = []
-    for name, known, data in zip(shown, facts, runs, strict=True):
-        taken[name] += 1
-        numbered = name if shared[name] == 1 else f"{name}, run {taken[name]}"
-        named.append(NamedRun(numbered, data, known))
+    for number, (name, data) in enumerate(zip(shown, runs, strict=True), start=1):
+        numbered = f"{name}, run {shown[:number].count(name)}"
+        named.append(NamedRun(numbered if shown.count(name) > 1 else name, data))
     return named
-
-
-def _joined(facts: dict[str, str], keys: Sequence[str]) -> str:
-    return ", ".join(facts[key] for key in keys if facts[key])
-
-
-def _facts(data: ReportData) -> dict[str, str]:
-    model, exported = model_and_format(data)
-    manifest = data.run.manifest
-    return {
-        "model": model,
-        "format": exported,
-        "platform": data.run.platform,
-        "device": data.device,
-        "measured": data.date,
-        "times": what_times_are(data),
-        "ExecuTorch": (manifest.executorch.version or "") if manifest else "",
-        "runner build": (manifest.runner.build_id or "") if manifest else "",
-        "kit": manifest.kit_version if manifest else "",
-    }
 
 
 _Runs = Sequence[NamedRun]
 
 
 def combined_title(runs: Sequence[ReportData]) -> str:
-    models = dict.fromkeys(run.facts["model"] for run in name_runs(runs))
+    models = dict.fromkeys(model_and_format(data)[0] for data in runs)
     of = next(iter(models)) if len(models) == 1 else plural(len(models), "model")
     return f"{of}: {plural(len(runs), 'run')} side by side"
 
@@ -119,16 +95,17 @@ def combined_document(runs: Sequence[ReportData], title: str) -> list[doc.Block]
     return [
         doc.Heading(title, 1),
         doc.Heading("Latency"),
-        *_latency(named),
+        *latency_blocks(named),
         *_where_time_goes(named),
         doc.Heading("What each run says"),
         *(block for run in named for block in _run_answers(run)),
-        doc.Heading("The runs"),
-        *_differences(named),
+        doc.Paragraph(
+            (doc.Code("sme2prof compare"), " says which of two is faster, or why they cannot be compared.")
+        ),
     ]
 
 
-def _latency(runs: _Runs) -> Iterator[doc.Block]:
+def latency_blocks(runs: _Runs) -> Iterator[doc.Block]:
     named = series_columns({series for run in runs for series in run.data.run.series})
     rows = [row for run in runs for row in _latency_rows(run, named)]
     headers = [column.header for column in named]
@@ -157,15 +134,16 @@ def _of_run(run: NamedRun, series: Series) -> str:
 def _latency_rows(
     run: NamedRun, named: Sequence[doc.Column[ExperimentReport]]
 ) -> Iterator[tuple[doc.Text, ...]]:
+    name = doc.Link(run.name, run.link) if run.link else run.name
     device = run.data.device or MISSING
     if not run.data.timed:
         unknown = (MISSING,) * (len(named) + 2)
-        yield run.name, device, *unknown, "no latency: not measured on hardware", MISSING
+        yield name, device, *unknown, "no latency: not measured on hardware", MISSING
         return
     for found in run.data.experiments:
         cells = (*(column.cell(found) for column in named), _switch(found, run.data))
         measured = found.latency.measured if found.latency else MISSING
-        yield run.name, device, *cells, median_cell(found.untraced), spread_cell(found.untraced), measured
+        yield name, device, *cells, median_cell(found.untraced), spread_cell(found.untraced), measured
 
 
 def _switch(found: ExperimentReport, data: ReportData) -> str:
@@ -224,20 +202,111 @@ def _run_answers(run: NamedRun) -> list[doc.Block]:
     ]
 
 
-def _differences(runs: _Runs) -> Iterator[doc.Block]:
-    known = {key: {run.facts[key] for run in runs} for key in runs[0].facts}
-    alike = [
-        f"{key} {runs[0].facts[key]}" for key, values in known.items() if len(values) == 1 and any(values)
-    ]
-    if alike:
-        yield doc.Paragraph(f"All of them: {'; '.join(alike)}.")
-    # A run's name may say all of it.
-    differing = [
-        key for key, values in known.items() if len(values) > 1 and values != {run.name for run in runs}
-    ]
-    if differing:
-        rows = [(run.name, *(run.facts[key] or MISSING for key in differing)) for run in runs]
-        yield doc.make_table(("run", *differing), rows)
-    yield doc.Paragraph(
-        (doc.Code("sme2prof compare"), " says which of two is faster, or why they cannot be compared.")
+# The runs of a folder as a list.
+
+_HEADERS = ("run", "device", "measured", "latency", "experiment", "speedup", "verdict")
+
+
+@dataclass(frozen=True, slots=True)
+class IndexRow:
+    """A run in a list of many, made from existing files without reading dumps. Texts are as shown."""
+
+    place: str
+    """The run directory, relative to the page."""
+    link: str = ""
+    """Its report, relative to the page; empty if there is none."""
+    model: str = ""
+    format: str = ""
+    device: str = ""
+    date: str = ""
+    latency: str = ""
+    measured: str = ""
+    """The series that the latency belongs to."""
+    speedup: str = ""
+    verdict: str = ""
+    problem: str = ""
+
+
+def index_row(data: ReportData, place: str, link: str) -> IndexRow:
+    model, exported = model_and_format(data)
+    headline = data.headline.summary if data.headline else None
+    pair = headline_pair(data)
+    said = [f"{pair.label}: {pair.speedup.verdict.value}"] if pair else []
+    if pair and outputs_differ(data, pair):
+        said.append("outputs differ by more than rounding")
+    if not pair or data.is_arm is False:
+        said.append(what_times_are(data))
+    verdict = "; ".join(said)
+    state = data.run.manifest.unfinished if data.run.manifest else None
+    return IndexRow(
+        place=place,
+        link=link,
+        model=model,
+        format=exported,
+        device=data.device,
+        date=data.date,
+        latency=f"{milliseconds(headline.median)} ms" if headline else "",
+        measured=str(data.headline.series) if data.headline and headline else "",
+        speedup=speedup(pair.speedup.ratio) if pair else "",
+        verdict=f"{verdict} ({state})" if state else verdict,
     )
+
+
+def render_index(rows: Sequence[IndexRow], title: str, pages: Iterable[tuple[str, str]] = ()) -> str:
+    """The page of `rows`; `pages` are links to pages about several runs, each with what it answers."""
+    groups: dict[str, list[IndexRow]] = {}
+    for row in sorted(rows, key=lambda row: (row.model, row.format, row.date, row.place)):
+        if not row.problem:
+            groups.setdefault(f"{row.model}, {row.format}" if row.format else row.model, []).append(row)
+    damaged = doc.make_list(
+        (doc.Code(row.place), f": {row.problem}")
+        for row in sorted(rows, key=lambda row: row.place)
+        if row.problem
+    )
+    links: dict[str, list[doc.Inline]] = {}
+    for what, file in pages:
+        links[what] = [*links.get(what, ()), *([", "] if what in links else []), doc.Link(file, file)]
+    blocks: list[doc.Block] = [
+        doc.Heading(title, 1),
+        doc.Answers(
+            (
+                ("What is here?", f"{plural(len(rows), 'run')}. Click a column's name to sort by it."),
+                *((what, tuple(parts)) for what, parts in links.items()),
+            )
+        ),
+        *(
+            block
+            for heading, members in groups.items()
+            for block in (
+                doc.Heading(heading),
+                doc.Table(_HEADERS, tuple(map(_cells, members)), numbers=(2, 3, 5), sortable=True),
+            )
+        ),
+        *([doc.Heading("Cannot be read"), *damaged] if damaged else []),
+    ]
+    return render_html(blocks, title)
+
+
+def _cells(row: IndexRow) -> tuple[doc.Text, ...]:
+    name = doc.Link(row.place, row.link) if row.link else f"{row.place} (no report yet)"
+    return name, row.device, row.date, row.latency, row.measured, row.speedup, row.verdict
+
+
+# The list of a store.
+
+_STORED = ("run", "model", "device", "measured", "latency", "SME2 kernels", "commit", "tags")
+
+
+def render_store(runs: Sequence[Sequence[doc.Text]], title: str, count: int) -> str:
+    """The page of the newest runs of a store, which has `count`."""
+    if not runs:
+        contents = "No runs yet: add one with `sme2prof store add RUN_DIR`."
+    elif len(runs) < count:
+        contents = f"The newest {len(runs):,} of {count:,} runs; `sme2prof query` and `store list` have all."
+    else:
+        contents = f"{plural(count, 'run')}, newest first. Click a column's name to sort by it."
+    blocks: list[doc.Block] = [doc.Heading(title, 1), doc.Answers((("What is here?", contents),))]
+    if runs:
+        table = doc.Table(_STORED, tuple(map(tuple, runs)), numbers=(3, 4), sortable=True)
+        blocks += [doc.Heading("Runs"), table]
+    return render_html(blocks, title)

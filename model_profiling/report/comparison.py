@@ -3,21 +3,32 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass, replace
 from typing import Literal
 
 from model_profiling.analysis.pairing import CategoryPair, OperatorPair, Pairing
 from model_profiling.analysis.structure import Aspect, Differences
 from model_profiling.config import names
-from model_profiling.config.series import Diagnostic, Series, name_series, warning_lines
-from model_profiling.core.formatting import listing, percent, plural, short_rate, tokens_per_s
-from model_profiling.core.records import record_json
+from model_profiling.config.series import Series, name_series
+from model_profiling.core.formatting import (
+    MISSING,
+    change,
+    listing,
+    milliseconds,
+    percent,
+    plural,
+    several,
+    short_rate,
+    tokens_per_s,
+)
+from model_profiling.report import document as doc
 from model_profiling.report import tables
-from model_profiling.report.analysis_json import pairing_facts
 from model_profiling.report.breakdown import speedup_text
+from model_profiling.report.html import render_fragment
 from model_profiling.report.tables import Records
 from model_profiling.runs import Times
 from model_profiling.runs.metrics import PairSpeedup
+from model_profiling.runs.times import marked
 from model_profiling.statistics.speedup import Speedup, Verdict, Way
 
 Answer = Literal["passed", "failed", "no answer"]
@@ -30,8 +41,6 @@ class SideFacts:
 
     name: str
     """As the user wrote it."""
-    kind: str
-    """`run directory`, `dump`, `latencies` or `stored run`."""
     model: str
     model_sha256: str
     platform: str
@@ -144,8 +153,12 @@ class SeriesComparison:
 
 
 @dataclass(frozen=True, slots=True, repr=False)
-class ComparisonFacts:
-    """Two measurements, B judged against A."""
+class Comparison:
+    """What `compare` returns: two measurements, B judged against A. A notebook shows its answer and table.
+
+    `speedups`, `category_changes` and `operator_changes` are tables with `to_pandas()`; `regressions` is
+    empty where nothing is slower than `limit` allows.
+    """
 
     a: SideFacts
     b: SideFacts
@@ -158,6 +171,13 @@ class ComparisonFacts:
     """Differences apart from time, per experiment; also in what emulation proved for each side."""
     gated: tuple[Aspect, ...] = ()
     """The kinds of difference that fail."""
+
+    def __repr__(self) -> str:
+        models = " and ".join(dict.fromkeys(side.model for side in (self.a, self.b) if side.model)) or "model"
+        return f"<Comparison {models}: {headline(self).rstrip('.')}>"
+
+    def _repr_html_(self) -> str:
+        return render_fragment([doc.Heading(headline(self)), end_to_end_table(self)])
 
     @property
     def speedups(self) -> Records:
@@ -212,12 +232,17 @@ class ComparisonFacts:
         return (
             *((str(series), NOT_MEASURED) for series in self.only_a),
             *((found.name, found.end_to_end.reason) for found in times),
-            *(
-                (f"{aspect} of {found.name}", why)
-                for aspect in self.gated
-                for found in self.differences
-                if (why := found.unknown(aspect))
-            ),
+            *self.unknown_changes,
+        )
+
+    @property
+    def unknown_changes(self) -> tuple[tuple[str, str], ...]:
+        """Gated kinds of difference that cannot be compared, each with the reason."""
+        return tuple(
+            (f"{aspect} of {found.name}", why)
+            for aspect in self.gated
+            for found in self.differences
+            if (why := found.unknown(aspect))
         )
 
     @property
@@ -246,7 +271,7 @@ class ComparisonFacts:
 # The comparison in one line, with the result of every gate.
 
 
-def headline(comparison: ComparisonFacts) -> str:
+def headline(comparison: Comparison) -> str:
     """Return one line: the result of each gate, failures first; without gates, the largest change."""
     if comparison.answer is None:
         return _over_all(comparison) if any(row.case for row in comparison.series) else _largest(comparison)
@@ -258,7 +283,7 @@ def headline(comparison: ComparisonFacts) -> str:
     return " ".join(sentence for _, sentence in sorted(said, key=lambda each: each[0]))
 
 
-def _about_time(comparison: ComparisonFacts, limit: float) -> tuple[bool, str]:
+def _about_time(comparison: Comparison, limit: float) -> tuple[bool, str]:
     """Return whether the time gate passed, and its sentence."""
     if comparison.regressions:
         worst = max(comparison.regressions, key=lambda found: found.slowdown or 0.0)
@@ -271,7 +296,7 @@ def _about_time(comparison: ComparisonFacts, limit: float) -> tuple[bool, str]:
     return True, f"No regression beyond {percent(limit)}{about_arm(comparison)}."
 
 
-def _largest(comparison: ComparisonFacts) -> str:
+def _largest(comparison: Comparison) -> str:
     """Say which side is faster, in the experiment that differs most."""
     if comparison.not_comparable and not any(found.faster for found in comparison.series):
         reasons = dict.fromkeys(found.end_to_end.reason for found in comparison.not_comparable)
@@ -290,7 +315,7 @@ def _largest(comparison: ComparisonFacts) -> str:
     return said if largest.faster else f"No significant difference: {said}"
 
 
-def _over_all(comparison: ComparisonFacts) -> str:
+def _over_all(comparison: Comparison) -> str:
     """In how many cases B is faster and slower, and where most: the prompt may gain, the answer lose."""
     rows = comparison.series
     sides = {
@@ -323,13 +348,13 @@ def _inverse(ratio: float | None) -> float | None:
     return 1 / ratio if ratio else None
 
 
-def named_sides(comparison: ComparisonFacts) -> tuple[str, str]:
+def named_sides(comparison: Comparison) -> tuple[str, str]:
     """Return `A` and `B`, with their programs if these differ."""
     a, b = comparison.a.program, comparison.b.program
     return (f"A ({a})", f"B ({b})") if a and b and a != b else ("A", "B")
 
 
-def about_arm(comparison: ComparisonFacts) -> str:
+def about_arm(comparison: Comparison) -> str:
     """Return `, on x86_64: says nothing about Arm` if a side was measured on a CPU that is not Arm."""
     sides = {name: side for name, side in (("A", comparison.a), ("B", comparison.b)) if side.is_arm is False}
     if not sides:
@@ -338,7 +363,7 @@ def about_arm(comparison: ComparisonFacts) -> str:
     return f", {'' if len(sides) == 2 else f'{next(iter(sides))} '}on {cpus}: says nothing about Arm"
 
 
-def _gate_sentences(comparison: ComparisonFacts) -> Iterator[tuple[bool, str]]:
+def _gate_sentences(comparison: Comparison) -> Iterator[tuple[bool, str]]:
     """Yield the result of each gate not about time, and whether it passed; passed ones share one sentence."""
     unchanged = []
     for aspect in comparison.gated:
@@ -358,68 +383,38 @@ def _where(found: Sequence[Differences]) -> str:
     return found[0].name if len(found) == 1 else plural(len(found), "experiment")
 
 
-def warnings(comparison: ComparisonFacts) -> tuple[str, ...]:
-    """Return what a reader must know before trusting the answer, one line for each kind of remark."""
-    return tuple(line.text for line in warning_lines(_remarks(comparison), subjects(comparison)))
+def end_to_end_table(comparison: Comparison) -> doc.Table:
+    def verdict(found: SeriesComparison) -> doc.Text:
+        word = found.end_to_end.verdict.value
+        return doc.Strong(f"{word}, beyond the limit") if found in comparison.regressions else word
+
+    units = dict.fromkeys(several(found.end_to_end.unit) for found in comparison.series)
+    is_arm = False not in (comparison.a.is_arm, comparison.b.is_arm)
+    rates: tuple[doc.Column[SeriesComparison], ...] = (
+        doc.Number("A tokens/s", lambda found: short_rate(found.tokens_per_s[0])),
+        doc.Number("B tokens/s", lambda found: short_rate(found.tokens_per_s[1])),
+    )
+    columns: tuple[doc.Column[SeriesComparison], ...] = (
+        doc.Column(
+            "case" if any(row.case for row in comparison.series) else "experiment",
+            lambda found: marked(found.name, is_arm),
+        ),
+        doc.Number("A ms", lambda found: milliseconds(found.compared_ms[0])),
+        doc.Number("B ms", lambda found: milliseconds(found.compared_ms[1])),
+        *(rates if any(row.tokens for row in comparison.series) else ()),
+        doc.Number("change", lambda found: change(found.end_to_end.ratio)),
+        doc.Number("speedup of B", lambda found: ratio_text(found.end_to_end)),
+        doc.Column("verdict", verdict),
+        doc.Column("measured", lambda found: found.end_to_end.measured or MISSING),
+        doc.Number(" or ".join(units), lambda found: str(found.end_to_end.rounds or MISSING)),
+    )
+    # The only experiment needs no name, unless that says that its CPU is not Arm.
+    return doc.table_of(comparison.series, columns[1:] if is_arm and len(comparison.series) == 1 else columns)
 
 
-def subjects(comparison: ComparisonFacts) -> tuple[Series, ...]:
-    return tuple(row.subject for row in comparison.series)
-
-
-def _remarks(comparison: ComparisonFacts) -> Iterator[Diagnostic]:
-    for found in comparison.series:
-        if comparison.limit is not None and found.could_hide(comparison.limit):
-            seen = (
-                f"a slowdown of up to {percent(found.worst_slowdown)} could hide in the noise, more than the "
-                f"limit of {percent(comparison.limit)}"
-            )
-            yield Diagnostic(found.subject, "hidden", seen, "measure for longer (--budget)")
-        if found.with_tracer and found.comparable:
-            seen = "compared with the event tracer on, because there are no latencies without it"
-            yield Diagnostic(found.subject, "with_tracer", seen)
-        yield from (Diagnostic(found.subject, "pairing", note) for note in found.notes)
-    for name, only in (("A", comparison.only_a), ("B", comparison.only_b)):
-        if only:
-            yield Diagnostic(None, f"only_{name}", f"only {name} has {name_series(only)}: not compared")
-
-
-def comparison_facts(comparison: ComparisonFacts) -> dict[str, object]:
-    return {
-        "schema_version": 1,
-        "headline": headline(comparison),
-        "a": record_json(comparison.a),
-        "b": record_json(comparison.b),
-        "limit": comparison.limit,
-        "regressions": [found.name for found in comparison.regressions],
-        "gates": list(comparison.gated),
-        "answer": comparison.answer,
-        "unanswered": [{"what": what, "why": why} for what, why in comparison.unanswered],
-        "differences": [
-            {
-                "experiment": found.name,
-                "changes": [asdict(change) for change in found.changes],
-                "structure_unknown": found.structure_unknown,
-                "kernels_unknown": found.kernels_unknown,
-                "notes": list(found.notes),
-            }
-            for found in comparison.differences
-        ],
-        "differing": [{"what": what, "a": a, "b": b} for what, a, b in comparison.differing_facts],
-        "warnings": list(warnings(comparison)),
-        "series": [
-            {
-                "before": asdict(found.before),
-                "after": asdict(found.after),
-                "with_tracer": found.with_tracer,
-                "faster": found.faster,
-                "slowdown": found.slowdown,
-                "end_to_end": found.end_to_end.as_dict(),
-                "case": found.case or None,
-                "compared_ms": dict(zip("ab", found.compared_ms, strict=True)),
-                "tokens_per_s": dict(zip("ab", found.tokens_per_s, strict=True)),
-                **(pairing_facts(found.pairing) if found.pairing else {"categories": [], "operators": []}),
-            }
-            for found in comparison.series
-        ],
-    }
+def ratio_text(found: Speedup) -> str:
+    if found.ratio is None:
+        return MISSING
+    if found.low is None or found.high is None:
+        return f"{found.ratio:.3f}x"
+    return f"{found.ratio:.3f}x ({found.low:.3f} to {found.high:.3f})"

@@ -5,38 +5,34 @@ from __future__ import annotations
 import re
 from collections import Counter
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from typing import Literal
 from xml.etree import ElementTree
 
 from model_profiling.analysis.structure import Aspect
 from model_profiling.config import names
-from model_profiling.config.series import Diagnostic, warning_lines
+from model_profiling.config.series import Diagnostic, Series, name_series, warning_lines
 from model_profiling.core.formatting import (
-    MISSING,
-    change,
-    milliseconds,
     percent,
     plural,
     printable,
     several,
-    short_rate,
 )
+from model_profiling.core.records import record_json
 from model_profiling.report import document as doc
+from model_profiling.report.analysis_json import pairing_facts
 from model_profiling.report.breakdown import break_down, pair_table
 from model_profiling.report.charts.categories import several_runs
 from model_profiling.report.comparison import (
     NOT_MEASURED,
-    ComparisonFacts,
+    Comparison,
     SeriesComparison,
+    end_to_end_table,
     headline,
     named_sides,
-    subjects,
-    warnings,
+    ratio_text,
 )
-from model_profiling.report.html import render_fragment
 from model_profiling.report.operator_sections import changes_table
-from model_profiling.runs.times import marked
 from model_profiling.statistics.speedup import Speedup, Verdict
 
 _SHOWN = 20
@@ -44,7 +40,7 @@ _SHOWN = 20
 _OPERATORS_SHOWN = 10
 
 
-def comparison_document(comparison: ComparisonFacts) -> list[doc.Block]:
+def comparison_document(comparison: Comparison) -> list[doc.Block]:
     blocks: list[doc.Block] = [
         doc.Heading(headline(comparison)),
         doc.Paragraph(("A is ", doc.Code(comparison.a.name), ", B is ", doc.Code(comparison.b.name), ".")),
@@ -81,7 +77,7 @@ def differences_table(differing: Sequence[tuple[str, str, str]]) -> Iterator[doc
         yield doc.make_table(("what", "A", "B"), [(what, *map(doc.Code, of)) for what, *of in differing])
 
 
-def comparison_page(comparison: ComparisonFacts) -> tuple[str, list[doc.Block]]:
+def comparison_page(comparison: Comparison) -> tuple[str, list[doc.Block]]:
     """Return the page of a comparison, with its title."""
     a, b = named_sides(comparison)
     program = f"{comparison.b.program}: " if b == "B" and comparison.b.program else ""
@@ -97,11 +93,11 @@ def comparison_page(comparison: ComparisonFacts) -> tuple[str, list[doc.Block]]:
     return title, [*blocks, several_runs(bars, source)] if bars else blocks
 
 
-def _not_compared(comparison: ComparisonFacts) -> tuple[str, ...]:
+def _not_compared(comparison: Comparison) -> tuple[str, ...]:
     return tuple(line.text for line in warning_lines(_incomparable(comparison), subjects(comparison)))
 
 
-def _incomparable(comparison: ComparisonFacts) -> Iterator[Diagnostic]:
+def _incomparable(comparison: Comparison) -> Iterator[Diagnostic]:
     if _only_apart_from_time(comparison):
         reason = comparison.not_comparable[0].end_to_end.reason
         yield Diagnostic(None, "not_comparable", f"No times are compared: {reason}")
@@ -110,40 +106,11 @@ def _incomparable(comparison: ComparisonFacts) -> Iterator[Diagnostic]:
         yield Diagnostic(found.subject, "not_comparable", found.end_to_end.reason)
 
 
-def _only_apart_from_time(comparison: ComparisonFacts) -> bool:
+def _only_apart_from_time(comparison: Comparison) -> bool:
     """Whether times were neither asked for nor measured (emulated runs): their table would be empty."""
     timed = any(found.end_to_end.ratio is not None for found in comparison.series)
     wanted = comparison.limit is not None or not comparison.gated
     return not wanted and not timed and bool(comparison.not_comparable)
-
-
-def end_to_end_table(comparison: ComparisonFacts) -> doc.Table:
-    def verdict(found: SeriesComparison) -> doc.Text:
-        word = found.end_to_end.verdict.value
-        return doc.Strong(f"{word}, beyond the limit") if found in comparison.regressions else word
-
-    units = dict.fromkeys(several(found.end_to_end.unit) for found in comparison.series)
-    is_arm = False not in (comparison.a.is_arm, comparison.b.is_arm)
-    rates: tuple[doc.Column[SeriesComparison], ...] = (
-        doc.Number("A tokens/s", lambda found: short_rate(found.tokens_per_s[0])),
-        doc.Number("B tokens/s", lambda found: short_rate(found.tokens_per_s[1])),
-    )
-    columns: tuple[doc.Column[SeriesComparison], ...] = (
-        doc.Column(
-            "case" if any(row.case for row in comparison.series) else "experiment",
-            lambda found: marked(found.name, is_arm),
-        ),
-        doc.Number("A ms", lambda found: milliseconds(found.compared_ms[0])),
-        doc.Number("B ms", lambda found: milliseconds(found.compared_ms[1])),
-        *(rates if any(row.tokens for row in comparison.series) else ()),
-        doc.Number("change", lambda found: change(found.end_to_end.ratio)),
-        doc.Number("speedup of B", lambda found: _speedup(found.end_to_end)),
-        doc.Column("verdict", verdict),
-        doc.Column("measured", lambda found: found.end_to_end.measured or MISSING),
-        doc.Number(" or ".join(units), lambda found: str(found.end_to_end.rounds or MISSING)),
-    )
-    # The only experiment needs no name, unless that says that its CPU is not Arm.
-    return doc.table_of(comparison.series, columns[1:] if is_arm and len(comparison.series) == 1 else columns)
 
 
 def _details(found: SeriesComparison) -> Iterator[doc.Block]:
@@ -170,12 +137,71 @@ def _changed(found: Speedup | None) -> bool:
     return found is not None and found.verdict in (Verdict.FASTER, Verdict.SLOWER)
 
 
-def _speedup(found: Speedup) -> str:
-    if found.ratio is None:
-        return MISSING
-    if found.low is None or found.high is None:
-        return f"{found.ratio:.3f}x"
-    return f"{found.ratio:.3f}x ({found.low:.3f} to {found.high:.3f})"
+def warnings(comparison: Comparison) -> tuple[str, ...]:
+    """Return what a reader must know before trusting the answer, one line for each kind of remark."""
+    return tuple(line.text for line in warning_lines(_remarks(comparison), subjects(comparison)))
+
+
+def subjects(comparison: Comparison) -> tuple[Series, ...]:
+    return tuple(row.subject for row in comparison.series)
+
+
+def _remarks(comparison: Comparison) -> Iterator[Diagnostic]:
+    for found in comparison.series:
+        if comparison.limit is not None and found.could_hide(comparison.limit):
+            seen = (
+                f"a slowdown of up to {percent(found.worst_slowdown)} could hide in the noise, more than the "
+                f"limit of {percent(comparison.limit)}"
+            )
+            yield Diagnostic(found.subject, "hidden", seen, "measure for longer (--budget)")
+        if found.with_tracer and found.comparable:
+            seen = "compared with the event tracer on, because there are no latencies without it"
+            yield Diagnostic(found.subject, "with_tracer", seen)
+        yield from (Diagnostic(found.subject, "pairing", note) for note in found.notes)
+    for name, only in (("A", comparison.only_a), ("B", comparison.only_b)):
+        if only:
+            yield Diagnostic(None, f"only_{name}", f"only {name} has {name_series(only)}: not compared")
+
+
+def comparison_facts(comparison: Comparison) -> dict[str, object]:
+    return {
+        "schema_version": 1,
+        "headline": headline(comparison),
+        "a": record_json(comparison.a),
+        "b": record_json(comparison.b),
+        "limit": comparison.limit,
+        "regressions": [found.name for found in comparison.regressions],
+        "gates": list(comparison.gated),
+        "answer": comparison.answer,
+        "unanswered": [{"what": what, "why": why} for what, why in comparison.unanswered],
+        "differences": [
+            {
+                "experiment": found.name,
+                "changes": [asdict(change) for change in found.changes],
+                "structure_unknown": found.structure_unknown,
+                "kernels_unknown": found.kernels_unknown,
+                "notes": list(found.notes),
+            }
+            for found in comparison.differences
+        ],
+        "differing": [{"what": what, "a": a, "b": b} for what, a, b in comparison.differing_facts],
+        "warnings": list(warnings(comparison)),
+        "series": [
+            {
+                "before": asdict(found.before),
+                "after": asdict(found.after),
+                "with_tracer": found.with_tracer,
+                "faster": found.faster,
+                "slowdown": found.slowdown,
+                "end_to_end": found.end_to_end.as_dict(),
+                "case": found.case or None,
+                "compared_ms": dict(zip("ab", found.compared_ms, strict=True)),
+                "tokens_per_s": dict(zip("ab", found.tokens_per_s, strict=True)),
+                **(pairing_facts(found.pairing) if found.pairing else {"categories": [], "operators": []}),
+            }
+            for found in comparison.series
+        ],
+    }
 
 
 # JUnit XML, which CI systems show as test results: one test case per question.
@@ -200,7 +226,7 @@ class Question:
     """What it asks about apart from time."""
 
 
-def comparison_junit(comparison: ComparisonFacts) -> str:
+def comparison_junit(comparison: Comparison) -> str:
     group = f"sme2prof.compare.{comparison.b.model or comparison.a.model or 'model'}"
     return junit_xml(group, [*_timed_cases(comparison), *_structure_cases(comparison)])
 
@@ -232,31 +258,23 @@ def _text(text: str) -> str:
     return _NOT_XML.sub("?", printable(text))
 
 
-def _timed_cases(comparison: ComparisonFacts) -> Iterator[Question]:
-    """Yield a case for each experiment, with the categories that became slower."""
+def _timed_cases(comparison: Comparison) -> Iterator[Question]:
     for row in comparison.series:
         found = row.end_to_end
         if not row.comparable:
-            seen = "" if found.ratio is None else f"{_speedup(found)}, without a verdict"
+            seen = "" if found.ratio is None else f"{ratio_text(found)}, without a verdict"
             unasked: Outcome = "error" if comparison.limit is not None else "skipped"
             yield Question(row.name, unasked, found.reason, seen)
-            continue
-        slower = (
-            f"{part.name}: {milliseconds(part.baseline_ms)} to {milliseconds(part.candidate_ms)} ms, slower"
-            for part in row.parts
-            if part.speedup is not None and part.speedup.verdict is Verdict.SLOWER
-        )
-        outcome: Outcome = "passed"
-        message = found.verdict.value
-        if row in comparison.regressions:
-            limit = percent(comparison.limit)
-            message, outcome = f"{percent(row.slowdown)} slower, more than the {limit} allowed", "failed"
-        yield Question(row.name, outcome, message, "\n".join((found.reason, *slower)))
+        elif row in comparison.regressions:
+            message = f"{percent(row.slowdown)} slower, more than the {percent(comparison.limit)} allowed"
+            yield Question(row.name, "failed", message, found.reason)
+        else:
+            yield Question(row.name, "passed", found.verdict.value, found.reason)
     for series in comparison.only_a:
         yield Question(str(series), "error" if comparison.is_gated else "skipped", NOT_MEASURED)
 
 
-def _structure_cases(comparison: ComparisonFacts) -> Iterator[Question]:
+def _structure_cases(comparison: Comparison) -> Iterator[Question]:
     for aspect in comparison.gated:
         for found in comparison.differences:
             if aspect == "structure" and found.only_kernels:
@@ -274,7 +292,7 @@ def _structure_cases(comparison: ComparisonFacts) -> Iterator[Question]:
 # Changes apart from time.
 
 
-def structure_blocks(comparison: ComparisonFacts) -> Iterator[doc.Block]:
+def structure_blocks(comparison: Comparison) -> Iterator[doc.Block]:
     """Yield the gated changes, and why some could not be checked."""
     rows: list[tuple[doc.Text, ...]] = [
         (found.name, change.what, doc.Code(change.subject), change.before, change.after, change.where)
@@ -286,30 +304,7 @@ def structure_blocks(comparison: ComparisonFacts) -> Iterator[doc.Block]:
         yield doc.make_table(headers, rows[:_SHOWN])
     if len(rows) > _SHOWN:
         yield doc.Paragraph(f"{_SHOWN} of {len(rows)} differences are shown; --json lists all.")
-    unknown = [
-        f"{aspect} of {found.name}: {why}"
-        for aspect in comparison.gated
-        for found in comparison.differences
-        if (why := found.unknown(aspect))
-    ]
+    unknown = [f"{what}: {why}" for what, why in comparison.unknown_changes]
     if "kernels" in comparison.gated:
         unknown += [f"{found.name}: {note}" for found in comparison.differences for note in found.notes]
     yield from doc.make_list(unknown)
-
-
-@dataclass(frozen=True, slots=True, repr=False)
-class Comparison(ComparisonFacts):
-    """What `compare` returns: two measurements, B judged against A. In a notebook it shows itself as a page.
-
-    `speedups`, `category_changes` and `operator_changes` are tables with `to_pandas()`; `regressions` is
-    empty where nothing is slower than `limit` allows.
-    """
-
-    def __repr__(self) -> str:
-        sides = (self.a, self.b)
-        models = " and ".join(dict.fromkeys(side.model for side in sides if side.model)) or "model"
-        places = " and ".join(dict.fromkeys(side.platform for side in sides if side.platform))
-        return f"<Comparison {models}{f' on {places}' if places else ''}: {headline(self).rstrip('.')}>"
-
-    def _repr_html_(self) -> str:
-        return render_fragment(comparison_document(self))

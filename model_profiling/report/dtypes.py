@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Literal
 
@@ -26,14 +26,9 @@ Machine = Literal["sme2", "arm", "other", "emulated", "unknown"]
 
 @dataclass(frozen=True, slots=True)
 class Accuracy:
-    """Output errors on the example inputs against eager PyTorch, as shares of the output range."""
+    """The output error against eager PyTorch in float32, as a share of the output range."""
 
     error: float
-    """Against float32: the cost of the dtype."""
-    limit: float
-    lowering_error: float
-    """Against PyTorch in the same dtype: the change made by lowering and the backend."""
-    lowering_limit: float
     calibration: str = ""
     """The data that int8 was calibrated on."""
     real_inputs: int = 0
@@ -42,10 +37,6 @@ class Accuracy:
     """How often the highest score is the same as in float32: `31 of 32`; empty if outputs are no scores."""
     wrong: str = ""
     """What the outputs differ from, and by how much, if that is too much."""
-
-    @property
-    def ok(self) -> bool:
-        return not self.wrong and self.error <= self.limit and self.lowering_error <= self.lowering_limit
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,12 +86,6 @@ def read_on_sme2(run_dir: Path) -> OnSme2 | None:
     return found if found.evidence == "executed" else None
 
 
-@dataclass(frozen=True, slots=True)
-class Work:
-    flops: int
-    bytes_moved: int
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DtypeSide:
     """One number format; unknown values are None, and `problem` says why if it failed."""
@@ -116,7 +101,6 @@ class DtypeSide:
     latency: Latency | None = None
     projected: Projected | None = None
     sme2: OnSme2 | None = None
-    work: Work | None = None
     delegates: int | None = None
     operators_inside: int | None = None
     operators_outside: int | None = None
@@ -180,29 +164,20 @@ class Dtypes:
 # A format whose outputs are too far off is not shipped.
 
 
-@dataclass(frozen=True, slots=True)
-class Decision:
-    """The fields of `Dtypes` that follow from the others."""
-
-    ship: str | None
-    on_this_cpu: str
-    with_sme2: str
-    notes: tuple[str, ...]
-
-
-def decide(found: Dtypes) -> Decision:
-    fit = [side for side in found.worked if side.accuracy is None or side.accuracy.ok]
+def decide(found: Dtypes) -> Dtypes:
+    """Fill in what follows from the figures: the format to ship, the answers and the notes."""
+    fit = [side for side in found.worked if not (side.accuracy and side.accuracy.wrong)]
     notes = [*_excluded(found), *(f"{dtype} was left out: {why}." for dtype, why in found.left_out.items())]
     if not fit:
-        return Decision(None, "none of them yet.", "", tuple(notes))
+        return replace(found, on_this_cpu="none of them yet.", notes=tuple(notes))
     timed = [side for side in fit if side.latency is not None]
     if found.machine not in ("sme2", "arm") or not timed:
-        return Decision(None, "no recommendation: no Arm latency.", _by_coverage(fit), tuple(notes))
+        none = "no recommendation: no Arm latency."
+        return replace(found, on_this_cpu=none, with_sme2=_by_coverage(fit), notes=tuple(notes))
     chosen, answer, doubts = _by_latency(found, timed)
     with_sme2 = _by_projection(timed) if found.machine == "arm" else ""
-    return Decision(
-        chosen.dtype, answer, with_sme2, (*doubts, *_reach(chosen, fit), *notes, *_caution(chosen))
-    )
+    notes = [*doubts, *_reach(chosen, fit), *notes, *_caution(chosen)]
+    return replace(found, ship=chosen.dtype, on_this_cpu=answer, with_sme2=with_sme2, notes=tuple(notes))
 
 
 def _by_latency(found: Dtypes, timed: Sequence[DtypeSide]) -> tuple[DtypeSide, str, list[str]]:
@@ -275,16 +250,9 @@ def _excluded(found: Dtypes) -> Iterator[str]:
     for side in found.failed:
         yield f"{side.dtype} failed: {side.problem}; {side.fix}."
     for side in found.worked:
-        accuracy = side.accuracy
-        if accuracy is None or accuracy.ok:
-            continue
-        if accuracy.lowering_error > accuracy.lowering_limit:
-            off, limit, what = accuracy.lowering_error, accuracy.lowering_limit, f"PyTorch in {side.dtype}"
-        else:
-            off, limit, what = accuracy.error, accuracy.limit, "PyTorch in float32"
-        fix = "; calibrate it on real inputs" if accuracy.calibration == EXAMPLE_INPUTS else ""
-        far = accuracy.wrong or f"{what} by {off:.2g} of the output range (limit {limit:g})"
-        yield f"{side.dtype} is not accurate enough: it differs from {far}{fix}."
+        if side.accuracy and side.accuracy.wrong:
+            fix = "; calibrate it on real inputs" if side.accuracy.calibration == EXAMPLE_INPUTS else ""
+            yield f"{side.dtype} is not accurate enough: it differs from {side.accuracy.wrong}{fix}."
 
 
 def _caution(chosen: DtypeSide) -> Iterator[str]:
@@ -320,9 +288,12 @@ def dtypes_document(found: Dtypes) -> list[doc.Block]:
         dtypes_table(found),
         *doc.make_list(found.notes),
         *doc.make_list(_meaning(found)),
-        doc.Heading("What was compared"),
-        doc.Paragraph("Each report says what stays outside the delegates, what misses SME2, and why."),
-        *(doc.Items((doc.Item(side.dtype, tuple(_made_of(side))),)) for side in found.worked if side.program),
+        doc.Heading("Reports: what stays outside the delegates, what misses SME2, and why"),
+        *doc.make_list(
+            (f"{side.dtype}: ", doc.Link(run, f"{run}/{names.REPORT_PAGE}"))
+            for side in found.worked
+            for run in side.runs
+        ),
     ]
 
 
@@ -354,11 +325,6 @@ def _rows(found: Dtypes) -> Iterator[tuple[str, Callable[[DtypeSide], str]]]:
             "with SME2, projected ms",
             lambda side: str(side.projected) if side.projected else MISSING,
         )
-    yield (
-        "arithmetic, million operations",
-        lambda side: f"{side.work.flops / 1e6:,.1f}" if side.work else MISSING,
-    )
-    yield "data moved", lambda side: size(side.work.bytes_moved) if side.work else MISSING
     yield "program size", lambda side: size(side.size_bytes)
     yield (
         "matrix operators on SME2",
@@ -373,7 +339,7 @@ def _rows(found: Dtypes) -> Iterator[tuple[str, Callable[[DtypeSide], str]]]:
     yield (
         "error against float32",
         lambda side: (
-            f"{side.accuracy.error:.2g}{'' if side.accuracy.ok else ' (too large)'}"
+            f"{side.accuracy.error:.2g}{' (too large)' if side.accuracy.wrong else ''}"
             if side.accuracy
             else MISSING
         ),
@@ -389,8 +355,6 @@ def _tested(side: DtypeSide, cell: Callable[[OnSme2], str]) -> str:
 def _meaning(found: Dtypes) -> Iterator[str]:
     if found.machine == "other":
         yield f"Latencies were measured on {found.cpu}. It is not an Arm CPU: they say nothing about Arm."
-    elif not any(side.latency for side in found.sides):
-        yield "No latency was measured: nothing here says which format is faster."
     real = max((side.accuracy.real_inputs for side in found.sides if side.accuracy), default=0)
     inputs = plural(real, "calibration input") if real else "the example inputs"
     yield f"The error is the largest difference from float32, as a share of the output range, on {inputs}."
@@ -399,8 +363,3 @@ def _meaning(found: Dtypes) -> Iterator[str]:
             yield f"{side.dtype}: {', '.join(side.keep)} in fp32."
         if side.accuracy and side.accuracy.calibration:
             yield f"{side.dtype}: ranges come from {side.accuracy.calibration}."
-
-
-def _made_of(side: DtypeSide) -> Iterator[doc.Text]:
-    yield "program ", doc.Code(side.program), f", SHA-256 {side.sha256[:16]}"
-    yield from (("run ", doc.Link(run, f"{run}/{names.REPORT_PAGE}")) for run in side.runs)

@@ -6,7 +6,7 @@
      operators: [{operator: [text number or -1 for each fact]}... for each series],
      code: [{operator: text number}... for each series]}
 
-`inside` names the operators that a row opens; those not in `operators` have no more to show than their row.
+`inside` names the operators that a row opens.
 """
 
 from __future__ import annotations
@@ -31,12 +31,10 @@ from model_profiling.report.document import Block, Explorer, plain
 
 # Data is kept small: texts are written once and named by number, and what is too much is left out.
 
-_ROWS, _OPENED, _EVENTS = 6_000, 1_200, 4_000
+_ROWS, _EVENTS = 2_500, 4_000
 """The most on a page, divided among its views: with charts, tables and scripts it stays within 2.5 MB."""
 _LONGEST = 400
 """Characters of a text that are kept; no real name is longer."""
-
-Data = Mapping[str, object]
 
 
 class Texts:
@@ -69,19 +67,23 @@ class _Row:
     """Rows are sorted by it: the longest, or most arithmetic, first."""
 
 
-_Listed = tuple[breakdown.View, Sequence[_Row]]
-
-
 def explore_operators(data: ReportData, instead: Sequence[Block]) -> list[Block]:
     """The explorer, with `instead` for pages without scripts; only `instead` if there are no dumps."""
-    known = _Known(data)
-    listed = [
-        (view, sorted(_rows(view, known), key=lambda row: -row.weight)) for view in breakdown.views_of(data)
-    ]
-    if not listed:
+    views = breakdown.views_of(data)
+    if not views:
         return list(instead)
-    found = _data(listed, known, _ROWS // len(listed) + 1, _OPENED // len(listed) + 1)
-    return [Explorer("operators", "", found, tuple(instead), names.ANALYSIS)]
+    found = _Explored(data)
+    limit = _ROWS // len(views) + 1
+    shown = [found.view(view, limit) for view in views]
+    content = {
+        "texts": found.texts.all,
+        "facts": FACTS,
+        "series": [series.name for series in found.series],
+        "views": shown,
+        "operators": found.operators,
+        "code": found.code,
+    }
+    return [Explorer("operators", "", content, tuple(instead), names.ANALYSIS)]
 
 
 def _figures(view: breakdown.View) -> tuple[tuple[str, ...], tuple[int, ...]]:
@@ -93,7 +95,7 @@ def _figures(view: breakdown.View) -> tuple[tuple[str, ...], tuple[int, ...]]:
     return (f"{first} ms", f"{second} ms", f"share {second}", "speedup", "verdict"), (3, 4, 5, 6)
 
 
-def _rows(view: breakdown.View, known: _Known) -> Iterator[_Row]:
+def _rows(view: breakdown.View, known: _Explored) -> Iterator[_Row]:
     shown = [breakdown.break_down(series) for series in view.series] if view.timed else []
     if view.pairing is None:
         (series,) = view.series
@@ -126,81 +128,59 @@ def _cells(operator: Operator, figures: Sequence[str], sme2: str, variant: str) 
     return *named, *figures, sme2, variant, *breakdown.place_cells(operator)
 
 
-def _data(listed: Sequence[_Listed], known: _Known, most_rows: int, most_opened: int) -> Data:
-    texts = Texts()
-    series = list({id(each): each for view, _ in listed for each in view.series}.values())
-    number = {id(each): place for place, each in enumerate(series)}
-    operators: list[dict[str, list[int]]] = [{} for _ in series]
-    code: list[dict[str, int]] = [{} for _ in series]
-    views = []
-    for view, rows in listed:
-        inside = []
-        for place, row in enumerate(rows[:most_rows]):
-            members = [(number[id(each)], each.place(operator)) for each, operator in row.inside]
-            inside.append(members)
-            if place >= most_opened:
-                continue
-            for (which, index), (each, operator) in zip(members, row.inside, strict=True):
-                operators[which][str(index)] = [
-                    texts.number(fact) if fact else -1 for fact in known.of(each, operator)
-                ]
-                if operator.source.place.code:
-                    code[which][str(index)] = texts.number(operator.source.place.code)
-        figures, numbers = _figures(view)
-        views.append(
-            {
-                "label": view.label,
-                "place": view.place,
-                "headers": (*breakdown.NAME_HEADERS, *figures, "SME2", "variant", *breakdown.PLACE_HEADERS),
-                "numbers": numbers,
-                "rows": [texts.numbers(row.cells) for row in rows[:most_rows]],
-                "inside": inside,
-                "note": _note(view, rows, most_rows, most_opened),
-            }
-        )
-    return {
-        "texts": texts.all,
-        "facts": FACTS,
-        "series": [each.name for each in series],
-        "views": views,
-        "operators": operators,
-        "code": code,
-    }
+class _Explored:
+    """What the page has so far, and where an operator's facts come from."""
 
-
-def _note(view: breakdown.View, rows: Sequence[_Row], most_rows: int, most_opened: int) -> str:
-    first = "longest" if view.timed else "largest"
-    said = []
-    if most_rows < len(rows):
-        whole = sum(row.weight for row in rows) or 1.0
-        left = percent(sum(row.weight for row in rows[most_rows:]) / whole)
-        said.append(f"the {most_rows:,} {first} of {len(rows):,} are listed; the rest is {left} of the whole")
-    if most_opened < min(len(rows), most_rows):
-        said.append(f"the {most_opened:,} {first} can be opened")
-    return f"To keep this page small: {'; '.join(said)}. All are in {names.ANALYSIS}." if said else ""
-
-
-class _Known:
     def __init__(self, data: ReportData) -> None:
         self._data = data
-        self._uses = {
-            found.series: found.uses for found in data.evidence[0].kernels
-        } if data.evidence else {}  # fmt: skip
+        kernels = data.evidence[0].kernels if data.evidence else ()
+        self._uses = {found.series: found.uses for found in kernels}
         self._sme2: dict[int, Mapping[int, str]] = {}
-        self._kept: dict[tuple[int, int], list[str]] = {}
+        self.texts = Texts()
+        self.series: list[SeriesAnalysis] = []
+        self.operators: list[dict[str, list[int]]] = []
+        self.code: list[dict[str, int]] = []
 
-    def of(self, series: SeriesAnalysis, operator: Operator) -> list[str]:
-        """A text for each of `FACTS`, empty if unknown."""
-        place = id(series), series.place(operator)
-        if place not in self._kept:
+    def view(self, view: breakdown.View, limit: int) -> dict[str, object]:
+        rows = sorted(_rows(view, self), key=lambda row: -row.weight)
+        note = ""
+        if limit < len(rows):
+            left = percent(sum(row.weight for row in rows[limit:]) / (sum(row.weight for row in rows) or 1.0))
+            note = (
+                f"To keep this page small, the {limit:,} {'longest' if view.timed else 'largest'} of "
+                f"{len(rows):,} are listed; the rest is {left} of the whole. All are in {names.ANALYSIS}."
+            )
+        figures, numbers = _figures(view)
+        return {
+            "label": view.label,
+            "place": view.place,
+            "headers": (*breakdown.NAME_HEADERS, *figures, "SME2", "variant", *breakdown.PLACE_HEADERS),
+            "numbers": numbers,
+            "rows": [self.texts.numbers(row.cells) for row in rows[:limit]],
+            "inside": [[self._opened(*member) for member in row.inside] for row in rows[:limit]],
+            "note": note,
+        }
+
+    def _opened(self, series: SeriesAnalysis, operator: Operator) -> tuple[int, int]:
+        """Keep the facts of an operator, for `inside`."""
+        which = next((place for place, one in enumerate(self.series) if one is series), len(self.series))
+        if which == len(self.series):
+            self.series.append(series)
+            self.operators.append({})
+            self.code.append({})
+        place = series.place(operator)
+        if str(place) not in self.operators[which]:
             facts = self._facts(series, operator)
-            self._kept[place] = [facts.get(name, "") for name in FACTS]
-        return self._kept[place]
+            cells = (facts.get(name, "") for name in FACTS)
+            self.operators[which][str(place)] = [self.texts.number(cell) if cell else -1 for cell in cells]
+            if code := operator.source.place.code:
+                self.code[which][str(place)] = self.texts.number(code)
+        return which, place
 
     def _facts(self, series: SeriesAnalysis, operator: Operator) -> dict[str, str]:
-        timed, place = series.times.are_shown, series.place(operator)
         share = series.spent_by([operator]).share
-        row = OperatorRow(operator, operator.typical_ms, share, self.sme2(series)[place])
+        row = OperatorRow(operator, operator.typical_ms, share, self.sme2(series)[series.place(operator)])
+        timed = series.times.are_shown
         facts = {fact.called: fact.text(row) for fact in OPERATOR_FACTS if timed or not fact.timed}
         return facts | {_SME_KERNELS: ", ".join(kernels_for(operator, self._uses.get(series.series, ())))}
 
@@ -252,7 +232,9 @@ def explore_timeline(data: ReportData) -> list[Block]:
     runs = [_typical(series) for series in data.analysis.series if series.times.are_shown]
     if not runs:
         return []
-    shown = _timeline_data(runs, _EVENTS // len(runs) + 1)
+    texts, limit = Texts(), _EVENTS // len(runs) + 1
+    views = [_timeline_view(run, limit, texts) for run in runs]
+    shown = {"categories": [list(part) for part in PARTS.items()], "views": views, "texts": texts.all}
     return [Explorer("timeline", "One run from start to end", shown, (), f"*{names.TIMELINE_CSV}")]
 
 
@@ -294,15 +276,6 @@ def _modules(events: Sequence[_Event]) -> Iterator[_Event]:
         inside = list(members)
         start, end = inside[0].start_ns, max(each.start_ns + each.duration_ns for each in inside)
         yield _Event(module, _MODULE, depth - 1, start, end - start)
-
-
-def _timeline_data(runs: Sequence[_Run], limit: int) -> Data:
-    texts = Texts()
-    return {
-        "categories": [list(part) for part in PARTS.items()],
-        "views": [_timeline_view(run, limit, texts) for run in runs],
-        "texts": texts.all,
-    }
 
 
 def _timeline_view(run: _Run, limit: int, texts: Texts) -> dict[str, object]:

@@ -1,15 +1,19 @@
-"""A language model's two phases: reading the prompt and writing the answer. The records behind `llm.json`."""
+"""A language model's two phases, reading the prompt and writing the answer: the records behind `llm.json`,
+the answers, and the page `llm.md` with its table in the terminal."""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from dataclasses import asdict, dataclass, field
 from typing import Literal
 
 from model_profiling.analysis.causes.language import limited_by_memory
 from model_profiling.analysis.causes.sme2 import ONE_ROW_ISSUE
-from model_profiling.core.formatting import listing, milliseconds, percent, plural, short_rate, size
+from model_profiling.core.formatting import MISSING, listing, milliseconds, percent, plural, short_rate, size
+from model_profiling.program.category import Category
+from model_profiling.report import charts as draw
+from model_profiling.report import document as doc
 from model_profiling.report.breakdown import speedup_text
 from model_profiling.statistics.measure import MARKS, Measure
 from model_profiling.statistics.speedup import Speedup, Verdict
@@ -50,36 +54,12 @@ class PhaseLatency:
         return MARKS.get(self.measured, "")
 
 
-@dataclass(frozen=True, slots=True)
-class LayerTime:
-    """Operators of one purpose in a case; the interval is None with too few launches."""
-
-    ms: float
-    share: float
-    """Of the time, from 0 to 1."""
-    low_ms: float | None = None
-    high_ms: float | None = None
-    nbytes: int | None = None
-    """Bytes of its weights; of copies, what they write."""
-
-
 LAYERS = {
     "attention": "attention over the cache",
     "cache_copies": "copies of the whole cache",
     "embedding": "embedding",
     "scores": "last linear layer",
 }
-
-
-@dataclass(frozen=True, slots=True)
-class OneRow:
-    """Products of a single row, measured with SME2 off and on; `slower` and `faster` have a verdict."""
-
-    operators: int
-    slower: int
-    faster: int
-    off_ms: float
-    on_ms: float
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,19 +73,6 @@ class CaseFinding:
     def text(self) -> str:
         gain = self.max_gain_pct
         return f"{self.title}{'' if gain is None else f' (at most {gain:.1f}% less time)'}"
-
-
-@dataclass(frozen=True, slots=True)
-class Growth:
-    """What more context costs, in milliseconds for 1,000 tokens, with its 95% interval; all None if it is
-    within the noise."""
-
-    first: int
-    last: int
-    step_ms: float | None
-    step_low_ms: float | None
-    step_high_ms: float | None
-    attention_ms: float | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -130,13 +97,9 @@ class LanguageCase:
     """Matrix operators that ran on SME2 kernels, and all of them; None if not tested."""
     kernels: tuple[str, ...] = ()
     """SME2 kernels that ran, those called most often first."""
-    load_ms: float | None = None
-    peak_memory_bytes: int | None = None
-    next: str = ""
     findings: tuple[CaseFinding, ...] = ()
-    layers: Mapping[str, LayerTime] = field(default_factory=dict)
-    """By the names in LAYERS, if times are latencies."""
-    one_row: OneRow | None = None
+    layers: Mapping[str, float] = field(default_factory=dict)
+    """Share in the time of what only language models have, by the names in LAYERS."""
 
     @property
     def first(self) -> PhaseLatency | None:
@@ -180,7 +143,6 @@ class Language:
     has_sme2: bool | None
     is_arm: bool | None
     context: int
-    vocabulary: int | None
     cases: tuple[LanguageCase, ...]
     read: ReadPerToken
     slope: tuple[float, float, float] | None = None
@@ -203,20 +165,6 @@ class Language:
         return (*self.of("prompt")[-1:], *self.of("answer")[:1])
 
     @property
-    def growth(self) -> Growth | None:
-        """Between the shortest and the longest context; None with fewer than two, or without times."""
-        timed = [(case, case.first) for case in self.of("answer") if case.first]
-        if len(timed) < 2:
-            return None
-        ends = timed[0], timed[-1]
-        (first, _), (last, _) = ends
-        thousands = (last.position - first.position) / 1000
-        step, low, high = self.slope if self.slope and self.slope[1] > 0 else (None, None, None)
-        layers = [case.layers["attention"] for case, _ in ends if "attention" in case.layers]
-        attention = _longer([(each.ms, each.low_ms, each.high_ms) for each in layers], thousands)
-        return Growth(first.position, last.position, step, low, high, attention)
-
-    @property
     def timed(self) -> bool:
         return any(case.latencies for case in self.cases)
 
@@ -237,16 +185,7 @@ class Language:
             ]
             told = asdict(case) | {"latencies": rates, "speedup": case.speedup and case.speedup.as_dict()}
             cases.append(told)
-        growth = asdict(self.growth) if self.growth else None
-        return {**asdict(self), "cases": cases, "growth": growth, "answers": dict(self.answers)}
-
-
-def _longer(ends: Sequence[tuple[float, float | None, float | None]], thousands: float) -> float | None:
-    """Milliseconds that the last of two takes longer, for each of `thousands`; None if the intervals meet."""
-    if len(ends) < 2:
-        return None
-    (first, _, high), (last, low, _) = ends
-    return (last - first) / thousands if high is not None and low is not None and low > high else None
+        return {**asdict(self), "cases": cases, "answers": dict(self.answers)}
 
 
 def _rates(found: Language) -> Iterator[str]:
@@ -263,7 +202,9 @@ def _rates(found: Language) -> Iterator[str]:
     if rates:
         after = [f"{rate} after {plural(place, 'token')}" for place, rate in rates]
         yield f"The answer comes at {listing(after)}."
-    yield from _growth(found)
+    if found.slope and found.slope[1] > 0:
+        growth, low, high = map(milliseconds, found.slope)
+        yield f"A token takes {growth} ms ({low} to {high}) longer for every 1,000 tokens of context."
     for phase in (prompts[-1:], answers[-1:]):
         for case in phase:
             largest = sorted(case.parts.items(), key=lambda part: -part[1])[:2]
@@ -276,23 +217,10 @@ def _rates(found: Language) -> Iterator[str]:
         yield f"Measured on {found.cpu}, which is not an Arm CPU: it says nothing about Arm."
 
 
-def _growth(found: Language) -> Iterator[str]:
-    growth = found.growth
-    if growth is None:
-        return
-    told = f"for every 1,000 tokens of context (seen from {growth.first} to {growth.last})"
-    more = "" if growth.attention_ms is None else f"{milliseconds(growth.attention_ms)} ms"
-    if growth.step_ms is not None:
-        part = f", {more} of it in attention" if more else ""
-        interval = f"{milliseconds(growth.step_low_ms)} to {milliseconds(growth.step_high_ms)}"
-        yield f"A token takes {milliseconds(growth.step_ms)} ms ({interval}) longer {told}{part}."
-    elif more:
-        yield f"Attention takes {more} longer {told}."
-
-
 def _changes(found: Language) -> Iterator[str]:
     for case in found.spoken_of:
-        if case.speedup is not None and case.speedup.verdict is not Verdict.NOT_COMPARABLE:
+        measured = case.speedup is not None and case.speedup.verdict is not Verdict.NOT_COMPARABLE
+        if case.speedup is not None and measured:
             yield f"{case.name.capitalize()}: {speedup_text(case.speedup)} with SME2 on."
         elif case.projected:
             low, high = case.projected
@@ -304,24 +232,13 @@ def _changes(found: Language) -> Iterator[str]:
             yield f"{kernels} of the {case.name}."
         else:
             yield f"{case.name.capitalize()}: not tested which operators run on SME2."
-        yield from _one_row(case)
-
-
-def _one_row(case: LanguageCase) -> Iterator[str]:
-    """A single row, as each token of an answer has: measured, or what others saw."""
-    kernels = [name for name in case.kernels if _ONE_ROW.search(name)]
-    if case.one_row:
-        seen = case.one_row
-        yield (
-            f"Its {plural(seen.operators, 'product')} of a single row took {milliseconds(seen.off_ms)} ms "
-            f"with SME2 off and {milliseconds(seen.on_ms)} ms with it on: {seen.slower} of them were slower, "
-            f"{seen.faster} faster."
-        )
-    elif case.phase == "answer" and kernels:
-        yield (
-            f"Risk: kernels for a single row ({listing(kernels)}) were slower than those without SME2 on a "
-            f"phone ({ONE_ROW_ISSUE}); not measured here, so compare SME2 off and on before you ship."
-        )
+        # A single row, as each token of an answer has.
+        one_row = [name for name in case.kernels if _ONE_ROW.search(name)]
+        if case.phase == "answer" and one_row and not measured:
+            yield (
+                f"Risk: kernels for a single row ({listing(one_row)}) were slower than those without SME2 on "
+                f"a phone ({ONE_ROW_ISSUE}); not measured here, so compare SME2 off and on before you ship."
+            )
 
 
 def _next(found: Language) -> Iterator[str]:
@@ -360,3 +277,147 @@ def _memory(found: Language, case: LanguageCase, step: PhaseLatency) -> str:
     formats = " and ".join(f"{size(weights)} with {name}" for name, weights in read.smaller.items())
     cure = f"smaller weights help ({formats} in place of {size(read.weights)})" if formats else ""
     return f"{told} Memory is the limit: {cure or 'only a smaller model reads less'}, SME2 does not help."
+
+
+# The page, and its table in the terminal.
+
+
+def language_document(found: Language) -> list[doc.Block]:
+    chart = _rate_chart(found)
+    return [
+        doc.Heading(f"{found.model}: prompt and answer", 1),
+        doc.Answers(found.answers),
+        *([chart] if chart else []),
+        doc.Heading("Prompt and answer side by side"),
+        language_table(found),
+        *doc.make_list(_notes(found)),
+        *_parts(found),
+        doc.Heading("Runs"),
+        doc.make_table(
+            ("case", "method", "report", "first finding"),
+            [
+                (
+                    case.name,
+                    case.method,
+                    doc.Link("report", f"{case.run}/report.html"),
+                    case.findings[0].text if case.findings else MISSING,
+                )
+                for case in found.cases
+            ],
+        ),
+    ]
+
+
+def language_table(found: Language) -> doc.Block:
+    """One row for each case; SME2 on and off are columns if both were measured."""
+    sides = list(
+        dict.fromkeys((each.experiment, each.threads) for case in found.cases for each in case.latencies)
+    )
+    headers = ["case"]
+    for experiment, threads in sides:
+        name = _side(found, experiment, threads) if len(sides) > 1 else ""
+        headers += [f"{what}, {name}" if name else what for what in ("ms", "tokens/s")]
+    rows = []
+    for case in found.cases:
+        row = [case.name]
+        known = {(each.experiment, each.threads): each for each in case.latencies}
+        for side in sides:
+            latency = known.get(side)
+            row += (
+                [milliseconds(latency.median_ms), latency.rate(case.tokens, "")]
+                if latency
+                else [MISSING, MISSING]
+            )
+        row.append(_sme2_cell(case))
+        rows.append(row)
+    headers.append("SME2")
+    return doc.make_table(headers, rows, numbers=range(1, len(headers) - 1))
+
+
+def _side(found: Language, experiment: str, threads: int) -> str:
+    sme2 = {each.sme2 for case in found.cases for each in case.latencies if each.experiment == experiment}
+    word = {True: "SME2 on", False: "SME2 off"}.get(next(iter(sme2), None), experiment)  # type: ignore[arg-type]
+    many = len({each.threads for case in found.cases for each in case.latencies}) > 1
+    return f"{word}{f', {threads} threads' if many else ''}"
+
+
+def _sme2_cell(case: LanguageCase) -> str:
+    if case.speedup is not None and case.speedup.ratio is not None:
+        return case.speedup.in_short
+    told = []
+    if case.projected:
+        told.append(f"projected {case.projected[0]:.2f}x to {case.projected[1]:.2f}x")
+    if case.sme2_operators:
+        told.append(f"{case.sme2_operators[0]} of {case.sme2_operators[1]} matrix operators")
+    return "; ".join(told) or "not tested"
+
+
+def _notes(found: Language) -> Iterator[str]:
+    if found.timed:
+        yield f"Measured on {found.cpu}. The brackets are 95% intervals."
+    yield "The time of a prompt is the time to the first token. " + NOT_PART
+    yield (
+        f"The KV cache holds {found.context} tokens. Every inference starts with a cache of zeros and is "
+        "told how many tokens came before: times depend on that number, not on what the cache contains."
+    )
+    for why in found.left_out:
+        yield f"Left out: {why}."
+    yield from found.warnings
+
+
+def _parts(found: Language) -> Iterator[doc.Block]:
+    cases = [case for case in found.cases if case.parts]
+    if not cases:
+        return
+    named = [category.value for category in Category]
+    used = dict.fromkeys(name for case in cases for name, share in case.parts.items() if share)
+    parts = sorted(used, key=lambda name: named.index(name) if name in named else len(named))
+    layers = [name for name in LAYERS if any(name in case.layers for case in cases)]
+    rows = [
+        (
+            case.name,
+            *(percent(case.parts[name]) if name in case.parts else MISSING for name in parts),
+            *(percent(case.layers[name]) if name in case.layers else MISSING for name in layers),
+        )
+        for case in cases
+    ]
+    headers = ("case", *parts, *(LAYERS[name] for name in layers))
+    yield doc.Heading("Where the time goes")
+    yield doc.make_table(headers, rows, numbers=range(1, len(headers)))
+    if layers:
+        yield doc.Paragraph(f"From {LAYERS[layers[0]]} on: layers, whose time is in the parts before them.")
+
+
+def _rate_chart(found: Language) -> doc.Chart | None:
+    """Tokens per second of the answer over the position in the cache."""
+    several = len({(each.experiment, each.threads) for case in found.cases for each in case.latencies}) > 1
+    rows: list[draw.Row] = []
+    for case in found.of("answer"):
+        for each in case.latencies:
+            name = _side(found, each.experiment, each.threads) if several else ""
+            rows.append(
+                {
+                    "series": draw.named(name or found.cpu),
+                    "position": case.position,
+                    "rate": each.tokens_per_s(1),
+                    "low": 1e3 / (each.high_ms or each.median_ms),
+                    "high": 1e3 / (each.low_ms or each.median_ms),
+                    "_text": short_rate(each.tokens_per_s(1)),
+                }
+            )
+    if len({row["position"] for row in rows}) < 2:
+        return None
+    colour = draw.series_colours("series", dict.fromkeys(str(row["series"]) for row in rows))
+    x: draw.Channel = {
+        "type": "ordinal",
+        "title": "tokens before it",
+        "axis": {"labelAngle": 0},
+        "scale": {"type": "point", "padding": 0.6},
+    }
+    top = max(1e3 / (each.low_ms or each.median_ms) for case in found.of("answer") for each in case.latencies)
+    y = draw.axis("tokens per second", {"domain": [0, top * 1.08], "nice": False}, tickCount=5)
+    tip = {"series": "series", "position": "position", "rate": "tokens/s", "low": "from", "high": "to"}
+    layers = draw.measured_line("position", ("rate", "low", "high"), colour=colour, tip=tip)
+    said = ", ".join(f"{row['_text']} tokens/s at {row['position']} ({row['series']})" for row in rows)
+    spec = draw.layered({"rows": rows}, layers, x, y)
+    return doc.Chart("tokens", "Tokens per second over the context", f"{said}.", spec, "llm.json")

@@ -9,7 +9,7 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from datetime import datetime, timezone
 from pathlib import Path
 from typing import Any
@@ -33,6 +33,7 @@ from model_profiling.facts.runs import (
 )
 from model_profiling.runs import Run
 from model_profiling.runs.comparability import device_of
+from model_profiling.runs.journal import Entry
 from model_profiling.runs.manifest import Manifest
 from model_profiling.statistics.speedup import median_interval
 from model_profiling.store.labels import Labels
@@ -44,16 +45,6 @@ _ID_LETTERS = 32
 _FIX = "analyse the run: sme2prof analyze RUN_DIR"
 
 
-@dataclass(frozen=True, slots=True)
-class Identity:
-    """Which run it is, from how it began: the same wherever it is moved to, and after it was continued."""
-
-    run_id: str
-    processes: int
-    """How many of its processes had ended: of two copies of a run, the one with more is the later state."""
-    ended: bool
-
-
 def manifest_of(run: Run) -> Manifest:
     """The manifest; an error for bare dumps and runs of the earlier kit."""
     if run.manifest is None or not run.manifest.started:
@@ -63,32 +54,15 @@ def manifest_of(run: Run) -> Manifest:
     return run.manifest
 
 
-def identity_of(run: Run) -> Identity:
-    manifest = manifest_of(run)
-    beginning = [
-        manifest.model_sha256, manifest.model_stem, manifest.started, manifest.schedule.seed,
-        device_of(manifest).name, manifest.target.platform, manifest.target.times.value,
-    ]  # fmt: skip
-    entries = run.journal.entries() if run.journal else ()
-    begun = [
-        (
-            entry.kind, entry.experiment, entry.threads, entry.round, entry.session, entry.state,
-            entry.started, entry.launch, entry.iterations_ns, entry.turns_ns, sorted(entry.kernels.items()),
-        )
-        for entry in entries[:1]
-    ]  # fmt: skip
-    text = json.dumps([*beginning, begun], separators=(",", ":"), ensure_ascii=True)
-    run_id = hashlib.sha256(text.encode()).hexdigest()[:_ID_LETTERS]
-    return Identity(run_id, len(entries), manifest.has_ended)
-
-
-def rows_of_run(run: Run, identity: Identity, labels: Labels) -> dict[str, list[Row]]:
-    """Return the rows of each table. An unreadable file is a FormatError or InputError that names it."""
+def rows_of_run(run: Run, row: Row) -> dict[str, list[Row]]:
+    """Return the rows of each table for the run of `row`. An unreadable file is a FormatError or InputError
+    that names it."""
     operators, warnings = _analysis_of(run)
     experiments = [_experiment_row(run, series) for series in run.series]
     answers = [pair_answer(run, pair, None) for pair in run.pairs]
+    kernels = [{fact.name: fact.cell(kernel) for fact in KERNEL_FACTS} for kernel in _kernels(run)]
     rows: dict[str, Iterable[Row]] = {
-        "runs": [run_row(run, identity, labels, warnings)],
+        "runs": [{**row, "warnings": warnings, "kernels": kernels, "tags": {}}],
         "experiments": experiments,
         "operators": (row for series, listed in operators for row in _operator_rows(series, listed)),
         "comparisons": ({fact.name: fact.cell(answer) for fact in SPEEDUP_FACTS} for answer in answers),
@@ -100,8 +74,8 @@ def rows_of_run(run: Run, identity: Identity, labels: Labels) -> dict[str, list[
     }
     try:
         return {
-            name: [_checked(TABLES[name], {"run_id": identity.run_id, **row}) for row in some]
-            for name, some in rows.items()
+            name: [_checked(TABLES[name], {**some, "run_id": row["run_id"]}) for some in each]
+            for name, each in rows.items()
         }
     except (AttributeError, TypeError, ValueError) as problem:
         raise FormatError(f"{run.path / names.ANALYSIS} is damaged: {problem}", _FIX) from problem
@@ -137,11 +111,15 @@ def _moment_of(text: str) -> datetime | None:
         return None
 
 
-def run_row(run: Run, identity: Identity, labels: Labels, warnings: Sequence[str] = ()) -> Row:
+def run_row(run: Run, labels: Labels) -> Row:
+    """What the table `runs` says, but for warnings and kernels. `run_id` comes from how the run began: it
+    stays the same if the run is moved or continued. Of two copies, the one with more `processes` is later."""
     manifest = manifest_of(run)
     device, before = device_of(manifest), manifest.machine.before
-    model, dtype, backend = variant_of(run)
+    model, dtype, backend = _variant_of(manifest)
+    entries = run.journal.entries() if run.journal else ()
     return {
+        "run_id": _run_id(manifest, entries),
         "name": f"{run.model_name or model}/{labels.device or run.platform}",
         "added_at": datetime.now(timezone.utc).replace(tzinfo=None),
         "measured_at": _moment_of(manifest.started),
@@ -154,15 +132,12 @@ def run_row(run: Run, identity: Identity, labels: Labels, warnings: Sequence[str
         "platform": run.platform,
         "times": run.times.value,
         "state": manifest.state,
-        "processes": identity.processes,
+        "processes": len(entries),
         "commit_hash": labels.commit or "",
         "branch": labels.branch or "",
         "dirty": labels.dirty,
         "sweep": labels.sweep,
         "run_dir": str(run.path.resolve()),
-        "warnings": warnings,
-        "kernels": [{fact.name: fact.cell(kernel) for fact in KERNEL_FACTS} for kernel in _kernels(run)],
-        "tags": {},
         "cpu": before.cpu if before else "",
         "cores": before.cores if before else None,
         "os": before.os if before else "",
@@ -178,9 +153,18 @@ def run_row(run: Run, identity: Identity, labels: Labels, warnings: Sequence[str
     }
 
 
-def variant_of(run: Run) -> tuple[str, str, str]:
+def _run_id(manifest: Manifest, entries: Sequence[Entry]) -> str:
+    beginning = [
+        manifest.model_sha256, manifest.model_stem, manifest.started, manifest.schedule.seed,
+        device_of(manifest).name, manifest.target.platform, manifest.target.times.value,
+        *((entry.step.key, entry.started, entry.launch, entry.iterations_ns, entry.turns_ns, entry.kernels)
+          for entry in entries[:1]),
+    ]  # fmt: skip
+    return hashlib.sha256(json.dumps(beginning, sort_keys=True).encode()).hexdigest()[:_ID_LETTERS]
+
+
+def _variant_of(manifest: Manifest) -> tuple[str, str, str]:
     """Return the model, its dtype and its backend, from the program's name and the manifest."""
-    manifest = manifest_of(run)
     model, variant = names.variant_of(Path(manifest.model))
     backend, _, dtype = variant.rpartition("_") if variant != model else ("", "", "")
     if not dtype and manifest.quantized is not None and manifest.half is not None:

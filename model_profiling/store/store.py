@@ -29,8 +29,6 @@ from model_profiling.store.tables import COLUMN_TYPES, FLAGS, IN_DATABASE
 if TYPE_CHECKING:
     import pandas
 
-    from model_profiling.store.run_rows import Identity
-
 DEFAULT_LIMITS = Limits()
 FEWEST_LETTERS = 6
 """The shortest prefix of a run_id that names a run."""
@@ -119,7 +117,7 @@ class Store:
         """
         from model_profiling.runs import Run
         from model_profiling.runs.folders import expand_runs
-        from model_profiling.store.run_rows import identity_of, rows_of_run
+        from model_profiling.store.run_rows import rows_of_run, run_row
 
         progress = progress or Silent()
         labels = with_commit(labels or Labels())
@@ -131,29 +129,29 @@ class Store:
             progress.advance(place, len(expanded), run_dir.name)
             try:
                 run = Run.open(run_dir)
-                identity = identity_of(run)
+                row = run_row(run, labels)
                 with self.database.reading() as connection:
-                    new = _outcome(connection, identity)[0] in _NEW
-                tables = rows_of_run(run, identity, labels) if new else {}
+                    new = _outcome(connection, row)[0] in _NEW
+                tables = rows_of_run(run, row) if new else {}
             except (FormatError, InputError) as problem:
                 refused.append(Refused(run_dir, problem.problem, problem.fix))
                 continue
-            added.append(AddedRun(run.path, identity.run_id, self._write(identity, tables, labels.tags)))
+            added.append(AddedRun(run.path, row["run_id"], self._write(row, tables, labels.tags)))
         return Added(tuple(added), tuple(refused))
 
     def _write(
-        self, identity: Identity, tables: Mapping[str, list[dict[str, Any]]], more_tags: Iterable[str]
+        self, row: Mapping[str, Any], tables: Mapping[str, list[dict[str, Any]]], more_tags: Iterable[str]
     ) -> Outcome:
         runs = IN_DATABASE["runs"]
         with self.database.writing() as connection:
-            outcome, tags = _outcome(connection, identity)  # another process may have added it meanwhile
+            outcome, tags = _outcome(connection, row)  # another process may have added it meanwhile
             if tables and outcome in _NEW:
-                _delete(connection, identity.run_id)
+                _delete(connection, row["run_id"])
                 for name, rows in tables.items():
                     if rows:
                         connection.execute(IN_DATABASE[name].insert(), rows)
             tags = {**tags, **dict.fromkeys(more_tags, "")}
-            connection.execute(runs.update().where(runs.c.run_id == identity.run_id).values(tags=tags))
+            connection.execute(runs.update().where(runs.c.run_id == row["run_id"]).values(tags=tags))
         return outcome
 
     def tag(
@@ -242,17 +240,17 @@ def _unique(columns: Sequence[str]) -> tuple[str, ...]:
     )
 
 
-def _outcome(connection: Connection, identity: Identity) -> tuple[Outcome, dict[str, str]]:
+def _outcome(connection: Connection, row: Mapping[str, Any]) -> tuple[Outcome, dict[str, str]]:
     """What adding a run means for the store as it is now, and the tags that the run has there."""
     runs = IN_DATABASE["runs"]
     stored = connection.execute(
-        sa.select(runs.c.processes, runs.c.state, runs.c.tags).where(runs.c.run_id == identity.run_id)
+        sa.select(runs.c.processes, runs.c.state, runs.c.tags).where(runs.c.run_id == row["run_id"])
     ).first()
     if stored is None:
         return "added", {}
     mine, theirs = (
-        (identity.processes, identity.ended),
-        (stored.processes, stored.state in ("finished", "failed")),
+        (processes, state in ("finished", "failed"))
+        for processes, state in ((row["processes"], row["state"]), (stored.processes, stored.state))
     )
     if mine == theirs:
         return "already there", stored.tags
@@ -266,32 +264,19 @@ def _delete(connection: Connection, run_id: str) -> bool:
     return bool(deleted.rowcount)
 
 
-_LISTED = (
-    "run_id", "name", "measured_at", "added_at", "model", "dtype", "backend", "device", "device_name",
-    "platform", "is_arm", "times", "state", "commit_hash", "branch", "dirty", "sweep", "run_dir", "tags",
-)  # fmt: skip
-
-
 def list_runs(
-    store: Store,
-    *,
-    last: int,
-    model: str | None = None,
-    device: str | None = None,
-    tag: str | None = None,
-    more: Iterable[str] = (),
+    store: Store, *, last: int, model: str | None = None, device: str | None = None, tag: str | None = None
 ) -> tuple[list[dict[str, Any]], int]:
-    """The newest runs that match, with `more` columns, and how many match. The median is that of a run's
-    fastest experiment; None if its times are not latencies."""
+    """The newest runs that match, and how many match. `median_ms` is that of a run's fastest experiment; None
+    if its times are not latencies."""
     runs, experiments = IN_DATABASE["runs"], IN_DATABASE["experiments"]
     medians = sa.select(sa.func.min(experiments.c.median_ms)).where(experiments.c.run_id == runs.c.run_id)
-    columns = [*(runs.c[name] for name in (*_LISTED, *more)), medians.scalar_subquery().label("median_ms")]
     wanted = [runs.c.model == model] if model is not None else []
     wanted += [runs.c.device == device] if device is not None else []
     wanted += [runs.c.tags[check_tag(tag)].as_string().is_not(None)] if tag is not None else []
     newest = sa.func.coalesce(runs.c.measured_at, runs.c.added_at).desc()
-    listed = sa.select(*columns).where(*wanted).order_by(newest, runs.c.run_id).limit(last)
+    listed = sa.select(runs, medians.scalar_subquery().label("median_ms")).where(*wanted)
     with store.database.reading() as connection:
-        rows = [dict(row) for row in connection.execute(listed).mappings()]
+        rows = connection.execute(listed.order_by(newest, runs.c.run_id).limit(last)).mappings()
         counted = sa.select(sa.func.count()).select_from(runs).where(*wanted)
-        return rows, connection.execute(counted).scalar_one()
+        return [dict(row) for row in rows], connection.execute(counted).scalar_one()

@@ -16,18 +16,35 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from model_profiling.config import names
 from model_profiling.config.reading import parse_config
 from model_profiling.config.sweep import SweepConfig
 from model_profiling.core.errors import InputError, ProfilingError, SetupError, refused_by_system
+from model_profiling.core.formatting import plural
 from model_profiling.core.hints import needed
 from model_profiling.core.stdio import Progress, Silent
+from model_profiling.report.combined import NamedRun, latency_blocks
+from model_profiling.report.data import report_data
+from model_profiling.report.document import Block, Folded, Heading, make_list
+from model_profiling.runs import Run
 from model_profiling.runs.manifest import read_manifest
 from model_profiling.store.labels import Labels, with_commit
 from model_profiling.store.store import Store
 from model_profiling.sweep import worker
-from model_profiling.sweep.cells import WORK, Job, Program, SweepFolder, open_sweep, program_path
+from model_profiling.sweep.cells import (
+    WORK,
+    CellRecord,
+    CellState,
+    Job,
+    Program,
+    SweepFolder,
+    SweepRecord,
+    open_sweep,
+    program_path,
+)
 from model_profiling.targets.machine_lock import holder, working_beside
 from model_profiling.workflow.measure import RunOptions, run_config
+from model_profiling.workflow.report import write_page
 
 _CONNECT_S = 20
 _LOOK_S = 0.5
@@ -73,10 +90,10 @@ def run_sweep(sweep: SweepConfig, options: SweepOptions, progress: Progress | No
             if folder.is_measured(job):
                 dispatch.publish(job)
         if jobs := folder.waiting_jobs():
-            names = [] if client else [job.target for job in jobs]
+            resources = [] if client else [job.target for job in jobs]
             if not all(program_path(job.program, folder.artifacts).is_file() for job in jobs):
-                names.append(worker.EXPORTS)
-            dispatch.exporter = ends.enter_context(_local_cluster(folder, names)) if names else client
+                resources.append(worker.EXPORTS)
+            dispatch.exporter = ends.enter_context(_local_cluster(folder, resources)) if resources else client
             dispatch.client = client or dispatch.exporter
             dispatch.run(jobs)
         folder.end()
@@ -266,3 +283,57 @@ class _Dispatch:
         here = holder() if self.options.scheduler is None else None
         detail = "; ".join([*failed, *([here] if here else [])])
         self.progress.advance(wanted - counts.get("waiting", 0), wanted, detail)
+
+
+# The page: what failed, and the latency of every experiment.
+
+
+def write_sweep_report(folder: Path, record: SweepRecord) -> tuple[Path, list[NamedRun]]:
+    """Write the page; return it and the runs that are on it."""
+    runs = []
+    for run_dir, cell in {cell.run_dir: cell.cell for cell in record.cells if cell.run_dir}.items():
+        try:
+            data = report_data(Run.open(folder / run_dir), None)
+        except ProfilingError:
+            continue  # what is wrong with it is in its cells
+        runs.append(NamedRun(cell.job_id, data, link=f"{run_dir}/{names.REPORT_PAGE}"))
+    page = folder / names.REPORT
+    return write_page(sweep_document(record, runs), page, sweep_title(record)), runs
+
+
+def sweep_document(record: SweepRecord, runs: Sequence[NamedRun]) -> list[Block]:
+    left_out = [f"{plural(len(cells), 'cell')}: {reason}" for reason, cells in _by_reason(record, "left out")]
+    return [
+        Heading(sweep_title(record), 1),
+        *make_list(failures(record) or ["Every cell is done."]),
+        Heading("Experiments"),
+        *latency_blocks(runs),
+        *make_list(["`sme2prof compare` tells a difference from noise."]),
+        *([Folded("Cells left out", tuple(make_list(left_out)))] if left_out else []),
+    ]
+
+
+def sweep_title(record: SweepRecord) -> str:
+    """`Sweep nightly: 30 of 34 cells done, 4 failed`, without cells that were left out."""
+    counts = record.counts()
+    wanted = sum(count for state, count in counts.items() if state != "left out")
+    others = [f"{counts[state]} {state}" for state in ("failed", "waiting") if state in counts]
+    done = f"{counts.get('done', 0)} of {plural(wanted, 'cell')} done"
+    return f"Sweep {record.name}: {', '.join((done, *others))}"
+
+
+def failures(record: SweepRecord) -> list[str]:
+    """A line for each reason, with the first cell that failed for it."""
+    lines = []
+    for reason, cells in _by_reason(record, "failed"):
+        others = f" and {plural(len(cells) - 1, 'other cell')}" if cells[1:] else ""
+        lines.append(f"{cells[0].cell.id}{others}: {reason}")
+    return lines
+
+
+def _by_reason(record: SweepRecord, state: CellState) -> list[tuple[str, list[CellRecord]]]:
+    reasons: dict[str, list[CellRecord]] = {}
+    for cell in record.cells:
+        if cell.state == state:
+            reasons.setdefault(f"{cell.reason}; {cell.fix}" if cell.fix else cell.reason, []).append(cell)
+    return list(reasons.items())

@@ -10,10 +10,10 @@ import math
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
+from typing import Any
 
 from model_profiling.analysis.evidence import SeriesEvidence
-from model_profiling.analysis.operators import Operator
-from model_profiling.analysis.pairing import Pairing, Pairs, match_operators, pair_series
+from model_profiling.analysis.pairing import Pairing, pair_series
 from model_profiling.analysis.run import Proven, analyse_run, proven_of
 from model_profiling.analysis.series import SeriesAnalysis
 from model_profiling.analysis.structure import (
@@ -26,11 +26,13 @@ from model_profiling.analysis.structure import (
 )
 from model_profiling.config import names
 from model_profiling.config.series import Series
-from model_profiling.core.errors import InputError
+from model_profiling.core.errors import FormatError, InputError
 from model_profiling.core.files import StrPath, as_path
 from model_profiling.core.formatting import listing
-from model_profiling.report.comparison import SeriesComparison, SideFacts
-from model_profiling.report.comparison_document import Comparison
+from model_profiling.core.records import read_json_object
+from model_profiling.core.safe_read import inside
+from model_profiling.report.comparison import Comparison, SeriesComparison, SideFacts
+from model_profiling.report.language import case_name
 from model_profiling.runs import Run, Times, why_not_comparable
 from model_profiling.runs.comparability import (
     Origin,
@@ -53,8 +55,6 @@ class MeasurementSeries:
     dumps: SeriesAnalysis | None = None
     names: tuple[str, ...] = ()
     """Other names of its experiment: a CPU without SME2 has one baseline for both on and off."""
-    operators: tuple[Operator, ...] = ()
-    """From its dumps, or from the store for a stored run."""
     kernels: SeriesEvidence | None = None
 
     @property
@@ -82,15 +82,15 @@ class Measurement:
 def load_measurement(path: Path, times: Times | None = None) -> Measurement:
     if path.is_dir():
         folder = only_run_in(path)
-        return _of_run(Run.open(folder, times=times), str(folder), "run directory")
+        return _of_run(Run.open(folder, times=times), str(folder))
     if not path.is_file() or not names.is_dump(path):
         problem = f"{path} is neither a run directory nor a dump" if path.exists() else f"there is no {path}"
         raise InputError(problem, "name a run directory or an .etdump")
-    return _of_run(Run.of_files([path], times=times), str(path), "dump")
+    return _of_run(Run.of_files([path], times=times), str(path), tolerant=False)
 
 
-def _of_run(run: Run, name: str, kind: str) -> Measurement:
-    analysis = analyse_run(run, run.programs(), tolerant=kind == "run directory") if run.dumps else None
+def _of_run(run: Run, name: str, *, tolerant: bool = True) -> Measurement:
+    analysis = analyse_run(run, run.programs(), tolerant=tolerant) if run.dumps else None
     proven = (analysis.proven if analysis else None) or proven_of(run, ())
     own = {kernels.series: kernels for kernels in _kernels_of(proven, 0)}
     manifest = run.whole.manifest
@@ -104,15 +104,27 @@ def _of_run(run: Run, name: str, kind: str) -> Measurement:
                 timed_as_kept(stats.end_to_end_rounds_ms, run.whole.journal, one) if stats else Timed(),
                 dumps,
                 manifest.asked_as(one.experiment) if manifest else (),
-                dumps.operators if dumps else (),
                 own.get(one),
             )
         )
-    model = Path(analysis.model).stem if analysis and analysis.model else ""
-    run_dir = run.whole.path.resolve() if manifest else None
+    whole, model = run.whole, Path(analysis.model).stem if analysis and analysis.model else ""
+    before = manifest.machine.before if manifest else None
+    facts = SideFacts(
+        name=name,
+        model=whole.model_name or model,
+        model_sha256=manifest.model_sha256 if manifest else "",
+        platform=whole.platform,
+        cpu=manifest.cpu if manifest else "",
+        executorch=(manifest.executorch.version or "") if manifest else "",
+        runner_build=(manifest.runner.build_id or "") if manifest else "",
+        times=run.times,
+        is_arm=manifest.is_arm if manifest else None,
+        machine=before.machine if before else "",
+        tokens=manifest.tokens if manifest else None,
+    )
     return Measurement(
-        replace(_facts(run.whole, name, kind, model), times=run.times),
-        run_dir,
+        facts,
+        whole.path.resolve() if manifest else None,
         tuple(series),
         _kernels_of(proven, 1),
         proven.damaged.problem if proven.damaged else "",
@@ -122,25 +134,6 @@ def _of_run(run: Run, name: str, kind: str) -> Measurement:
 def _kernels_of(proven: Proven, place: int) -> tuple[SeriesEvidence, ...]:
     """Return the kernels of the run itself (0) or of the evidence kept in it (1)."""
     return tuple(kernels for run in proven.evidence[place : place + 1] for kernels in run.kernels)
-
-
-def _facts(run: Run, name: str, kind: str, model: str) -> SideFacts:
-    manifest = run.manifest
-    before = manifest.machine.before if manifest else None
-    return SideFacts(
-        name=name,
-        kind=kind,
-        model=run.model_name or model,
-        model_sha256=manifest.model_sha256 if manifest else "",
-        platform=run.platform,
-        cpu=manifest.cpu if manifest else "",
-        executorch=(manifest.executorch.version or "") if manifest else "",
-        runner_build=(manifest.runner.build_id or "") if manifest else "",
-        times=run.times,
-        is_arm=manifest.is_arm if manifest else None,
-        machine=before.machine if before else "",
-        tokens=manifest.tokens if manifest else None,
-    )
 
 
 def are_programs(a: Path, b: Path) -> bool:
@@ -181,12 +174,9 @@ def differences(
 
 
 def _of_series(before: MeasurementSeries, after: MeasurementSeries, pairing: Pairing | None) -> Differences:
-    missing = [side for side, of in (("A", before), ("B", after)) if not of.operators]
+    missing = [side for side, of in (("A", before), ("B", after)) if not (of.dumps and of.dumps.operators)]
     unknown = f"operators are unknown: no dump of {listing(missing)}" if missing else ""
-    if pairing is not None:
-        pairs: Pairs = [(pair.baseline, pair.candidate) for pair in pairing.operators]
-    else:
-        pairs = match_operators(before.operators, after.operators)[1]
+    pairs = [(pair.baseline, pair.candidate) for pair in pairing.operators] if pairing else []
     changes = () if missing else tuple(operator_changes(pairs))
     why_not = why_kernels_unknown(before.kernels, after.kernels)
     if before.kernels and after.kernels and not why_not:
@@ -323,9 +313,6 @@ def _compared(
         pairing = pair_series(before.dumps, after.dumps, interleaved=same_run, not_comparable=why_not)
         if pairing.matched_by == "order":
             notes.append("operators are matched by their order, because no program describes both sides")
-    elif before.operators and after.operators:
-        if why_not is None:
-            notes.append("a store keeps no operator times of every round: operator times are not compared")
     elif before.dumps or after.dumps:
         notes.append("only one side has dumps: operators and categories cannot be compared")
     end_to_end, with_tracer = _end_to_end(before, after, pairing, same_run, why_not)
@@ -350,3 +337,82 @@ def _end_to_end(
     if pairing is not None:
         return pairing.e2e, True
     return compare_timed(Timed(), Timed(), same_run=same_run, not_comparable=why_not), False
+
+
+# Two profiles of a language model (`sme2prof llm`), case by case.
+
+_LLM_FIX = "profile it again with `sme2prof llm`"
+
+
+def language_folders(a: Path, b: Path) -> tuple[Path, Path] | None:
+    """Return the folders of `llm.json` if both are profiles of a language model; None if neither is."""
+    ours, theirs = _home(a), _home(b)
+    if ours and theirs:
+        return ours, theirs
+    if ours or theirs:
+        with_one, without = (a, b) if ours else (b, a)
+        raise InputError(
+            f"{with_one} has an {names.LANGUAGE}, {without} has not",
+            "name two folders of `sme2prof llm`, or two runs",
+        )
+    return None
+
+
+def _home(path: Path) -> Path | None:
+    if path.name == names.LANGUAGE and path.is_file():
+        return path.parent
+    return next((home for home in (path, path / "runs") if (home / names.LANGUAGE).is_file()), None)
+
+
+def compare_language(
+    a: Path,
+    b: Path,
+    *,
+    limit: float | None = None,
+    across_machines: bool = False,
+    fail_on: Iterable[Aspect] = (),
+) -> Comparison:
+    """Judge each case of the `llm` profile in B against the same case in A; each is a row of the result."""
+    (ours, before), (theirs, after) = _language_cases(a), _language_cases(b)
+    both = [name for name in ours if name in theirs]
+    if not both:
+        raise InputError(f"{a} and {b} have no case in common", "give both the same --prompt and --context")
+    gated = tuple(fail_on)
+    cases = {
+        name: compare(ours[name], theirs[name], limit=limit, across_machines=across_machines, fail_on=gated)
+        for name in both
+    }
+    first = cases[both[0]]
+    return replace(
+        first,
+        a=replace(first.a, name=str(a), model=before or first.a.model),
+        b=replace(first.b, name=str(b), model=after or first.b.model),
+        series=tuple(
+            replace(row, case=f"{name}, {row.name}" if len(case.series) > 1 else name)
+            for name, case in cases.items()
+            for row in case.series
+        ),
+        only_a=tuple(Series(name) for name in ours if name not in theirs),
+        only_b=tuple(Series(name) for name in theirs if name not in ours),
+        differences=tuple(
+            replace(found, name=f"{name}: {found.name}")
+            for name, case in cases.items()
+            for found in case.differences
+        ),
+    )
+
+
+def _language_cases(home: Path) -> tuple[dict[str, Path], str]:
+    """Return the run of each case, by the case's name, and the name of the program."""
+    path = home / names.LANGUAGE
+    try:
+        profile: Any = read_json_object(path, _LLM_FIX)
+        cases = {
+            case_name(case["phase"], case["tokens"], case["position"]): inside(
+                home, case["run"], f"{path}: run"
+            )
+            for case in profile["cases"]
+        }
+    except (KeyError, TypeError) as problem:
+        raise FormatError(f"{path} is damaged ({problem})", _LLM_FIX) from problem
+    return cases, str(profile.get("program", ""))

@@ -12,7 +12,7 @@ from model_profiling.config.series import Series, WarningLine, warning_lines
 from model_profiling.config.settings import Experiment, ProfileConfig, Schedule
 from model_profiling.core.errors import InputError
 from model_profiling.core.stdio import Progress
-from model_profiling.report.comparison_document import Comparison
+from model_profiling.report.comparison import Comparison
 from model_profiling.runs.begin import check_folder, check_startable
 from model_profiling.targets import Target, open_target, plan_targets
 from model_profiling.workflow.compare import asked_gates, compare

@@ -8,7 +8,7 @@ launch by launch (`workflow/compare.py`).
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from model_profiling.analysis.coverage import FACTORS_FROM
@@ -19,10 +19,9 @@ from model_profiling.core.errors import InputError, InUseError, ProfilingError, 
 from model_profiling.core.number_formats import FORMATS
 from model_profiling.core.records import write_record
 from model_profiling.core.stdio import Progress, Silent
-from model_profiling.export.records import Deviation, ExportResult, read_export
+from model_profiling.export.records import ExportResult, read_export
 from model_profiling.models.catalog import NamedModel
 from model_profiling.models.registry import FormatNotForModel
-from model_profiling.program import read_program
 from model_profiling.report.data import ExperimentReport, ReportData
 from model_profiling.report.dtypes import (
     Accuracy,
@@ -33,7 +32,6 @@ from model_profiling.report.dtypes import (
     Machine,
     OnSme2,
     Projected,
-    Work,
     decide,
     dtypes_document,
 )
@@ -143,7 +141,7 @@ def profile_dtypes(
         left_out=left_out,
         pairs=tuple(_pairs(sides, outcomes)),
     )
-    comparison = replace(comparison, **asdict(decide(comparison)))
+    comparison = decide(comparison)
     page = folder / names.DTYPES_PAGE
     write_record(folder / names.DTYPES, comparison)
     write_page(dtypes_document(comparison), page, f"Which number format for {comparison.model}?")
@@ -174,7 +172,6 @@ def _side(dtype: str, outcome: ProfileOutcome, folder: Path) -> DtypeSide:
         latency=latency,
         projected=_projected(data),
         sme2=on_sme2(data),
-        work=_work(outcome.program),
         delegates=export.coverage.partitions,
         operators_inside=export.coverage.delegated,
         operators_outside=sum(group.count for group in export.coverage.outside),
@@ -208,19 +205,6 @@ def on_sme2(data: ReportData) -> OnSme2:
     )
 
 
-def _work(program: Path) -> Work:
-    methods = read_program(program).methods
-    outside = [(step.flops, step.bytes_moved) for method in methods for step in method.operators]
-    inside = [
-        (node.flops, node.bytes_moved)
-        for method in methods
-        for delegate in method.delegates
-        for node in delegate.nodes
-    ]
-    steps = (*inside, *outside)
-    return Work(sum(flops for flops, _ in steps), sum(moved for _, moved in steps))
-
-
 def _time_outside(headline: ExperimentReport | None) -> float | None:
     if headline is None or headline.dumps is None or not headline.times.are_latencies:
         return None
@@ -237,23 +221,11 @@ def _accuracy(export: ExportResult) -> Accuracy | None:
         wrong = f"PyTorch in {export.dtype} by {lowering.distance}"
     elif not precision.ok:
         wrong = f"PyTorch in float32 by {precision.distance}"
-    return Accuracy(
-        error=precision.max_rel,
-        limit=precision.tolerance,
-        lowering_error=lowering.max_rel,
-        lowering_limit=lowering.tolerance,
-        calibration=export.calibration,
-        real_inputs=export.accuracy.real_inputs,
-        top1=_top1(precision),
-        wrong=wrong,
-    )
-
-
-def _top1(precision: Deviation) -> str:
     scored = [output for output in precision.outputs if output.top1_rows]
     rows = sum(output.top1_rows for output in scored)
-    others = sum(output.top1_differs for output in scored)
-    return f"{rows - others} of {rows}" if rows else ""
+    alike = rows - sum(output.top1_differs for output in scored)
+    top1 = f"{alike} of {rows}" if rows else ""
+    return Accuracy(precision.max_rel, export.calibration, export.accuracy.real_inputs, top1, wrong)
 
 
 def _pairs(sides: Sequence[DtypeSide], outcomes: dict[str, ProfileOutcome]) -> Iterator[DtypePair]:

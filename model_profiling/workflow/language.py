@@ -12,9 +12,6 @@ from pathlib import Path
 import numpy as np
 
 from model_profiling.analysis.causes.language import layers_in, smaller_weights
-from model_profiling.analysis.matching import rows_of
-from model_profiling.analysis.operators import Operator
-from model_profiling.analysis.pairing import Pairing
 from model_profiling.analysis.series import SeriesAnalysis
 from model_profiling.config import names
 from model_profiling.config.series import Series, WarningLine, warning_lines
@@ -24,7 +21,6 @@ from model_profiling.core.formatting import plural
 from model_profiling.core.stdio import Progress, Silent
 from model_profiling.models.catalog import NamedModel
 from model_profiling.program import read_program
-from model_profiling.program.category import MATRIX
 from model_profiling.program.language import LanguageModel, Phase, language_model, read_per_step
 from model_profiling.report.data import ReportData
 from model_profiling.report.html import render_fragment
@@ -32,18 +28,16 @@ from model_profiling.report.language import (
     CaseFinding,
     Language,
     LanguageCase,
-    LayerTime,
-    OneRow,
     PhaseLatency,
     PhaseName,
     ReadPerToken,
+    language_document,
 )
-from model_profiling.report.language_document import language_document
-from model_profiling.report.verdict import answers, time_shares
+from model_profiling.report.verdict import time_shares
 from model_profiling.runs.comparability import timed
 from model_profiling.runs.feeding import input_names
 from model_profiling.statistics.measure import Rule
-from model_profiling.statistics.speedup import Verdict, growth, median_interval
+from model_profiling.statistics.speedup import growth, median_interval
 from model_profiling.targets import open_target, plan_targets
 from model_profiling.workflow.measure import RunOptions
 from model_profiling.workflow.profile import (
@@ -243,7 +237,6 @@ def _gather(
         has_sme2=data.has_sme2,
         is_arm=data.is_arm,
         context=phases.context,
-        vocabulary=phases.vocabulary,
         cases=cases,
         read=ReadPerToken(*read_per_step(phases.step.method), smaller_weights(phases.step.method)),
         bandwidth=next((rate for _, rate in sorted(data.run.memory_rates.items())), None),
@@ -273,7 +266,6 @@ def _found(asked: _Asked, outcome: ProfileOutcome, home: Path) -> LanguageCase:
     findings = tuple(
         CaseFinding(each.id, each.title, each.action, each.max_gain_pct) for each in data.findings
     )
-    costs = answers(data).costs
     projection = outlook.headline
     return LanguageCase(
         phase=asked.phase,
@@ -287,12 +279,8 @@ def _found(asked: _Asked, outcome: ProfileOutcome, home: Path) -> LanguageCase:
         parts={name: share / 100 for name, share in shares.items()},
         sme2_operators=(len(coverage.proven), len(coverage.operators)) if coverage.tested else None,
         kernels=_kernels(outcome),
-        load_ms=costs.get("load_ms"),
-        peak_memory_bytes=int(costs["peak_memory_bytes"]) if "peak_memory_bytes" in costs else None,
-        next=findings[0].text if findings else "",
         findings=findings,
         layers=dict(_layers(timed)) if timed else {},
-        one_row=_one_row(data.analysis.pairings) if data.analysis else None,
     )
 
 
@@ -319,43 +307,21 @@ def _slope(answers: Sequence[tuple[_Asked, ProfileOutcome]]) -> tuple[float, flo
     return growth(medians, [position / 1000 for position, _ in timed_at])
 
 
-def _layers(series: SeriesAnalysis) -> Iterator[tuple[str, LayerTime]]:
-    """The time of what only language models have, where there is any."""
+def _layers(series: SeriesAnalysis) -> Iterator[tuple[str, float]]:
     layers = layers_in(series)
     if layers is None:
         return
     # As for the parts of the time: without the tracer's own if that distorts it.
     real = max(0.1, 1 - series.tracing.share) if series.distorted else 1.0
-    copied = sum(written for _, written in layers.copies)
-    parts: tuple[tuple[str, Sequence[Operator], int | None], ...] = (
-        ("attention", layers.attention, None),
-        ("cache_copies", tuple(each for each, _ in layers.copies), copied),
-        ("embedding", layers.embedding, layers.embedding_bytes),
-        ("scores", layers.scores, layers.score_bytes),
-    )
-    for name, operators, nbytes in parts:
-        if operators:
-            spent = series.spent_by(operators)
-            interval = None if series.interrupted else median_interval(series.by_round(operators))
-            low, high = interval or (None, None)
-            yield name, LayerTime(spent.ms, spent.share / real, low, high, nbytes)
-
-
-def _one_row(pairings: Sequence[Pairing]) -> OneRow | None:
-    """The products of a single row in the first pair that switches SME2 and nothing else."""
-    for pairing in (pair for pair in pairings if pair.compares_sme2):
-        matrix = (pair for pair in pairing.operators if pair.category in MATRIX and pair.candidate)
-        rows = [pair for pair in matrix if pair.ratio is not None and rows_of(pair.main) == 1]
-        verdicts = Counter(pair.speedup.verdict for pair in rows if pair.speedup)
-        if rows:
-            return OneRow(
-                len(rows),
-                verdicts[Verdict.SLOWER],
-                verdicts[Verdict.FASTER],
-                sum(pair.baseline_ms for pair in rows),
-                sum(pair.candidate_ms for pair in rows),
-            )
-    return None
+    operators = {
+        "attention": layers.attention,
+        "cache_copies": tuple(operator for operator, _ in layers.copies),
+        "embedding": layers.embedding,
+        "scores": layers.scores,
+    }
+    for name, own in operators.items():
+        if own:
+            yield name, series.spent_by(own).share / real
 
 
 def _kernels(outcome: ProfileOutcome) -> tuple[str, ...]:

@@ -17,14 +17,9 @@ from model_profiling.core.files import StrPath, as_path
 from model_profiling.core.formatting import milliseconds
 from model_profiling.core.safe_read import is_regular
 from model_profiling.core.stdio import Progress, Silent
+from model_profiling.report.combined import IndexRow, index_row, render_index, render_store
 from model_profiling.report.data import report_data
-from model_profiling.report.run_list import (
-    StoredRun,
-    damaged_row,
-    index_row,
-    render_index,
-    render_store,
-)
+from model_profiling.report.document import Link, Text
 from model_profiling.runs import Run, Times
 from model_profiling.runs.folders import runs_in
 from model_profiling.runs.times import marked
@@ -82,7 +77,7 @@ def _index(folder: Path, runs: tuple[Path, ...], page: Path, progress: Progress)
             data = report_data(Run.open(run_dir), None)
             rows.append(index_row(data, place, _report_of(run_dir, page.parent)))
         except ProfilingError as problem:
-            rows.append(damaged_row(place, str(problem)))
+            rows.append(IndexRow(place=place, model=run_dir.name, problem=str(problem)))
             problems.append(str(problem))
     if len(problems) == len(runs):
         raise InputError(
@@ -117,7 +112,7 @@ _MOST_LISTED = 1000
 
 def _store(place: StrPath, page: Path) -> ViewedPage:
     store = Store.open(place)
-    rows, count = list_runs(store, last=_MOST_LISTED, more=["kernels"])
+    rows, count = list_runs(store, last=_MOST_LISTED)
     listed: dict[Path, str] = {}
     runs = []
     for row in rows:
@@ -130,7 +125,7 @@ def _store(place: StrPath, page: Path) -> ViewedPage:
     return ViewedPage(page, tuple(run_dir for run_dir, report in listed.items() if report))
 
 
-def _stored_run(row: Mapping[str, Any], report: str) -> StoredRun:
+def _stored_run(row: Mapping[str, Any], report: str) -> tuple[Text, ...]:
     emulated = row["times"] == Times.EMULATED.value
     device = row["device"] if emulated else row["device_name"] or row["device"]
     if row["median_ms"]:
@@ -139,16 +134,15 @@ def _stored_run(row: Mapping[str, Any], report: str) -> StoredRun:
         latency = f"none: {row['times']}"
     else:
         latency = "none" if row["state"] == "finished" else f"none: {row['state']}"
-    return StoredRun(
-        name=row["name"],
-        report=report,
-        model=" ".join(filter(None, (row["model"], names.spoken_backend(row["backend"]), row["dtype"]))),
-        device=marked(device, row["is_arm"]),
-        date=f"{row['measured_at'] or row['added_at']:%Y-%m-%d %H:%M}",
-        latency=latency,
-        sme2=_sme2_state(row["kernels"] or (), emulated),
-        commit=f"{row['commit_hash'][:10]}{'+' if row['dirty'] else ''}" if row["commit_hash"] else "",
-        tags=", ".join(row["tags"] or ()),
+    return (
+        Link(row["name"], report) if report else f"{row['name']} (no report)",
+        " ".join(filter(None, (row["model"], names.spoken_backend(row["backend"]), row["dtype"]))),
+        marked(device, row["is_arm"]),
+        f"{row['measured_at'] or row['added_at']:%Y-%m-%d %H:%M}",
+        latency,
+        _sme2_state(row["kernels"] or (), emulated),
+        f"{row['commit_hash'][:10]}{'+' if row['dirty'] else ''}" if row["commit_hash"] else "",
+        ", ".join(row["tags"] or ()),
     )
 
 

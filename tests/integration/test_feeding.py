@@ -254,11 +254,11 @@ def test_prompt_and_answer_are_measured_apart(caching, tmp_path) -> None:
     )
     read = found.read.weights
     assert found.read.smaller == {"int8-dynamic": read - 24 * 8 * 3, "int4": read - 24 * 8 * 7 // 2}
-    assert found.cases[1].layers["scores"].nbytes == 24 * 8 * 4 + 24 * 4
+    assert 0 < found.cases[1].layers["scores"] < 1
     data = [outcome.main.data for outcome in done.outcomes]
     for case, of_run in zip(found.cases, data, strict=True):
         assert [each.id for each in case.findings] == [each.id for each in of_run.findings]
-    says(page, "Layers of a language model", *(each.action for each in found.cases[1].findings))
+    says(page, "last linear layer", found.cases[1].findings[0].title)
     _limits(data[1].analysis.series[0], data[2].analysis.series[0])
 
 

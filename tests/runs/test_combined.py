@@ -13,11 +13,10 @@ from recorded_runs import ARM, EMULATED, SME2, X86_64, copied
 from said import says
 
 from model_profiling.core.errors import InputError
-from model_profiling.report.combined import combined_document, combined_title, name_runs
+from model_profiling.report.combined import combined_document, combined_title, index_row, name_runs
 from model_profiling.report.data import ReportData
 from model_profiling.report.document import Answers, Block, Chart, plain
 from model_profiling.report.operator_sections import categories
-from model_profiling.report.run_list import index_row
 from model_profiling.report.run_report import latency
 from model_profiling.report.verdict import answers
 from model_profiling.runs.folders import expand_runs, runs_in
@@ -108,9 +107,11 @@ def test_what_cannot_be_compared_is_shown_for_what_it_is(machines: tuple[ReportD
     assert len(emulated) == 1 and emulated[0][5] == "-"
     drawn = [row for chart in charts(page).values() for row in rows_of(chart)]
     assert not any("emulated" in str(row["side"]) for row in drawn)
-    said = {row[0]: row[4] for row in table(section(page, "The runs"), "run")}
-    assert "not Arm" in said["made x86_64 CPU"] and "no times" in said["emulated"]
-    assert any("sme2prof compare" in line for line in lines(section(page, "The runs")))
+    said = "\n".join(lines(section(page, "Latency")))
+    says(
+        said, "made x86_64 CPU: measured on a CPU that is not Arm", "emulated: kernels and outputs, no times"
+    )
+    assert any("sme2prof compare" in line for line in lines(page))
 
 
 @pytest.mark.parametrize("count", [1, 2, 12])

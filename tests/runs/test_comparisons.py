@@ -25,13 +25,13 @@ from recorded_runs import (
 from said import says
 
 from model_profiling.core.errors import InputError
-from model_profiling.report.comparison import (
-    NOT_MEASURED,
+from model_profiling.report.comparison import NOT_MEASURED, Comparison, headline
+from model_profiling.report.comparison_document import (
+    comparison_document,
     comparison_facts,
-    headline,
+    comparison_junit,
     warnings,
 )
-from model_profiling.report.comparison_document import Comparison, comparison_document, comparison_junit
 from model_profiling.report.text import render_markdown
 from model_profiling.runs import Times
 from model_profiling.statistics.speedup import Verdict

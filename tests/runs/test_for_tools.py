@@ -25,10 +25,11 @@ from model_profiling.analysis.summary import DumpAnalysis
 from model_profiling.config import names
 from model_profiling.core.errors import InputError, SetupError
 from model_profiling.core.process import Completed
+from model_profiling.report import tools
 from model_profiling.report.data import ReportData
 from model_profiling.report.run_report import summary_document
 from model_profiling.report.text import render_markdown
-from model_profiling.report.tools import TOOLS, NothingToShow, file_word, perfetto, write_for
+from model_profiling.report.tools import TOOLS, NothingToShow, file_word, write_for
 from model_profiling.report.verdict import SME2 as SME2_CHANGES
 from model_profiling.workflow.report import gather_report, parse_tools, write_for_tools
 
@@ -211,7 +212,7 @@ def test_dumps_of_an_unknown_machine_say_so(int8: ReportData, tmp_path: Path) ->
 
 
 def test_huge_runs_are_thinned_evenly_and_say_so(sme2: ReportData, tmp_path: Path, monkeypatch) -> None:
-    monkeypatch.setattr(perfetto, "_MOST_SLICES", 600)
+    monkeypatch.setattr(tools, "_MOST_SLICES", 600)
     trace = traced(sme2, tmp_path)
     for process in trace.labels:
         runs = trace.runs(process)

@@ -17,8 +17,7 @@ from model_profiling.analysis.operators import Operator
 from model_profiling.analysis.structure import operator_changes
 from model_profiling.core.errors import InputError
 from model_profiling.program.category import Category
-from model_profiling.report.comparison import headline
-from model_profiling.report.comparison_document import Comparison
+from model_profiling.report.comparison import Comparison, headline
 from model_profiling.workflow.compare import compare, load_measurement
 
 pytestmark = pytest.mark.usefixtures("elsewhere")
@@ -164,7 +163,8 @@ def test_another_program_fails_by_what_is_different_in_it(emulated: tuple[Path, 
 
 def test_each_change_of_structure_is_named(emulated: tuple[Path, Path]) -> None:
     (series,) = (found for found in load_measurement(emulated[0]).series if found.series.experiment == ON)
-    first = next(each for each in series.operators if each.category is Category.CONV)
+    assert series.dumps
+    first = next(each for each in series.dumps.operators if each.category is Category.CONV)
 
     def became(**changed: object) -> list[str]:
         after = replace(first, **changed)  # type: ignore[arg-type]

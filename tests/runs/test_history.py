@@ -18,11 +18,10 @@ from said import says
 
 from model_profiling.core.errors import InputError
 from model_profiling.core.process import Completed
-from model_profiling.report.history import HistorySeries
-from model_profiling.report.history_document import MOST_RUNS, history_chart
+from model_profiling.report.history import MOST_RUNS, HistorySeries, history_chart
 from model_profiling.store.labels import Labels
 from model_profiling.store.store import Store
-from model_profiling.workflow.history import load_history
+from model_profiling.workflow.stored_runs import load_history
 
 Sme2prof = Callable[..., Completed]
 STEP_AT = 40

@@ -21,7 +21,8 @@ from model_profiling.config import names
 from model_profiling.config.series import Series
 from model_profiling.report.tables import AnalysedRun
 from model_profiling.runs import Run
-from model_profiling.store.run_rows import Labels, identity_of, rows_of_run
+from model_profiling.store.labels import Labels
+from model_profiling.store.run_rows import rows_of_run, run_row
 from model_profiling.workflow.analyse import analyse, write_analysis
 from model_profiling.workflow.report import write_report
 
@@ -139,7 +140,7 @@ def of_python(run: AnalysedRun) -> Iterator[Statement]:
 
 def of_store(run_dir: Path) -> Iterator[Statement]:
     run = Run.open(run_dir)
-    rows = rows_of_run(run, identity_of(run), Labels())
+    rows = rows_of_run(run, run_row(run, Labels()))
     for row in rows["operators"]:
         yield from of_operators(series_of(row), [row], "store: operators")
     for row in rows["experiments"]:

@@ -333,7 +333,7 @@ facts.OPERATOR_FACTS += (
 from model_profiling.workflow.analyse import analyse, write_analysis
 from model_profiling.workflow.report import write_report
 from model_profiling.store.store import Store
-from model_profiling.report.tools.perfetto import arguments
+from model_profiling.report.tools import operator_arguments
 
 run = Path(sys.argv[1])
 found = analyse(run)
@@ -343,7 +343,7 @@ store = Store.open(run.parent / "store", make=True)
 store.add([run])
 print(json.dumps({
     "python": list(found.operators.columns),
-    "trace": list(arguments(found.series[0].operators[0])),
+    "trace": list(operator_arguments(found.series[0].operators[0])),
     "store": store.query("SELECT max(twice_its_place) FROM operators").rows[0][0],
 }))
 """

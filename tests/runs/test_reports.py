@@ -31,10 +31,9 @@ from strategies import Block as DumpBlock
 from strategies import Dump, ProfileEvent
 
 from model_profiling.core.errors import FormatError, InputError
-from model_profiling.report.combined import combined_document
+from model_profiling.report.combined import combined_document, index_row
 from model_profiling.report.data import ReportData
 from model_profiling.report.document import Block, Chart, Items, plain
-from model_profiling.report.run_list import index_row
 from model_profiling.report.run_report import run_document
 from model_profiling.report.text import render_markdown
 from model_profiling.report.verdict import answers, verdict

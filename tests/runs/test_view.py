@@ -21,7 +21,7 @@ from recorded_runs import ARM, EMULATED, SME2, X86_64, Json, edit, medians
 
 from model_profiling.core.errors import InputError
 from model_profiling.core.process import Completed
-from model_profiling.report.run_list import IndexRow, render_index
+from model_profiling.report.combined import IndexRow, render_index
 from model_profiling.runs import Run
 from model_profiling.store.labels import Labels
 from model_profiling.store.store import Store

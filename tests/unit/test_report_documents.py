@@ -13,8 +13,8 @@ from model_profiling.analysis.kernels import sme_verdict
 from model_profiling.analysis.pairing import CategoryPair
 from model_profiling.config.series import Diagnostic, Pair, Series
 from model_profiling.report.breakdown import shift_text
-from model_profiling.report.comparison import SeriesComparison, SideFacts
-from model_profiling.report.comparison_document import Comparison, comparison_document, comparison_junit
+from model_profiling.report.comparison import Comparison, SeriesComparison, SideFacts
+from model_profiling.report.comparison_document import comparison_document, comparison_junit
 from model_profiling.report.data import PairReport, ReportData, report_data
 from model_profiling.report.run_report import run_document, tracer_cost
 from model_profiling.report.text import render_markdown
@@ -209,7 +209,7 @@ def series(speedup: Speedup) -> SeriesComparison:
 
 
 def compared(*found: SeriesComparison, limit: float | None = 0.05) -> Comparison:
-    side = SideFacts("a", "run directory", "m", "", "linux", "", "", "", Times.HARDWARE)
+    side = SideFacts("a", "m", "", "linux", "", "", "", Times.HARDWARE)
     return Comparison(side, replace(side, name="b"), found, (), (), limit)
 
 

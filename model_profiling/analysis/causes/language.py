@@ -44,7 +44,6 @@ class Layers:
     tokens: int
     embedding: tuple[Operator, ...] = ()
     """What takes the tokens' rows from a table."""
-    embedding_bytes: int = 0
     scores: tuple[Operator, ...] = ()
     """The linear layer over the vocabulary, with the packing for it."""
     score_rows: int = 0
@@ -81,7 +80,6 @@ def layers_of(series: SeriesAnalysis, known: MethodFlow, phase: Phase) -> Layers
     return Layers(
         tokens=method.inputs[method.input_numbers.index(phase.tokens)].shape[1],
         embedding=tuple(known.ran_as(tables)),
-        embedding_bytes=sum(each.nbytes for step in tables for each in step.outputs),
         scores=tuple(each for one in own for each in series.operators if each.key == one.key),
         score_rows=math.prod(head.outputs[0].shape[:-1]) if head else 0,
         score_bytes=sum(each.nbytes for each in head.inputs if each.constant) if head else 0,

@@ -1,4 +1,4 @@
-"""Finds the baseline for a run in the store, by id, name or tag.
+"""Runs of a store as the baseline of another run, and as the history of a model.
 
 A baseline has the same model, dtype, backend and device as the judged run, and is never that run itself. Its
 program may differ: that is the change to judge.
@@ -6,30 +6,25 @@ program may differ: that is the change to judge.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import fields
 from typing import Any
 
-from model_profiling.analysis.evidence import SeriesEvidence, proving
-from model_profiling.analysis.kernels import use_of
-from model_profiling.analysis.operators import Operator
-from model_profiling.analysis.sources import OperatorSource
-from model_profiling.analysis.structure import Aspect
 from model_profiling.config import names
-from model_profiling.config.series import Series, switch_in_name
+from model_profiling.config.series import Series
 from model_profiling.core.errors import InputError
 from model_profiling.core.files import StrPath, as_path
 from model_profiling.core.formatting import did_you_mean, listing
-from model_profiling.program import SourceRef
-from model_profiling.program.category import Category, operator_type
-from model_profiling.report.comparison import SideFacts
-from model_profiling.report.comparison_document import Comparison
+from model_profiling.report.comparison import Comparison, SideFacts
+from model_profiling.report.history import History, HistoryPoint, HistorySeries, SeriesKey, make_series
 from model_profiling.runs import Run, Times
 from model_profiling.runs.comparability import Origin, Timed
-from model_profiling.runs.evidence import KernelCall
 from model_profiling.runs.folders import only_run_in
+from model_profiling.runs.times import marked
 from model_profiling.statistics.measure import Rule
 from model_profiling.store.labels import Labels
-from model_profiling.store.run_rows import identity_of, run_row
+from model_profiling.store.run_rows import run_row
 from model_profiling.store.store import FEWEST_LETTERS, Store
 from model_profiling.workflow.compare import (
     Measurement,
@@ -43,7 +38,7 @@ Row = Mapping[str, Any]  # the columns are in `store/tables.py`
 PREFIX = "store:"
 LAST_GOOD = "last-good"
 BAD = "bad"
-_MOST_NAMED = 4
+_MOST_NAMED = 8
 _VARIANT = ("model", "dtype", "backend")
 
 
@@ -51,9 +46,7 @@ def judged_run(run_dir: StrPath, device: str | None = None) -> Row:
     """Read the run in `run_dir` as its row in the store; `device` is the store's name for this machine."""
     path = as_path(run_dir)
     run = Run.open(path.parent if path.name in (names.METRICS, names.MANIFEST) else only_run_in(path))
-    identity = identity_of(run)
-    row = run_row(run, identity, Labels(device=device))
-    return {**row, "run_id": identity.run_id, "run_dir": run.path}
+    return {**run_row(run, Labels(device=device)), "run_dir": run.path}
 
 
 def baseline_word(against: str) -> str:
@@ -114,11 +107,11 @@ def compare_with_baseline(
     store: Store,
     limit: float | None = None,
     across_machines: bool = False,
-    fail_on: Iterable[Aspect] = (),
     device: str | None = None,
 ) -> Comparison:
-    """Judge the run in `b` against one of `store`, with the same statistics as any two runs."""
-    gated = asked_gates(limit, fail_on)
+    """Judge the latencies of the run in `b` against those of one of `store`, with the same statistics as any
+    two runs. A store has no operator times of every round and no events: only latencies are compared."""
+    gated = asked_gates(limit, ())
     judged = judged_run(b, device)
     row = find_baseline(store, baseline, judged, across_machines=across_machines)
     measured = row["measured_at"] or row["added_at"]
@@ -133,12 +126,8 @@ def compare_with_baseline(
     )
 
 
-# A stored run as one side of a comparison. Latencies are stored by round, so the same statistics compare them
-# end to end. Operators are stored without their times in every round: they are compared, but not their times.
-
-
 def stored_side(store: Store, run_id: str, name: str) -> Measurement:
-    """Return a stored run; `name` is what the user called it."""
+    """The latencies of a stored run, round by round; `name` is what the user called it."""
     (run,) = store.rows("SELECT * FROM runs WHERE run_id = :run_id", run_id=run_id)
     experiments = store.rows(
         """SELECT experiments.*, tokens.tokens, tokens.position FROM experiments
@@ -147,14 +136,8 @@ def stored_side(store: Store, run_id: str, name: str) -> Measurement:
            WHERE experiments.run_id = :run_id""",
         run_id=run_id,
     )
-    operators = store.rows(
-        "SELECT * FROM operators WHERE run_id = :run_id ORDER BY method, call, position, name", run_id=run_id
-    )
-    kernels = sorted(run["kernels"], key=lambda kernel: str(kernel["kernel"]))
-    proven = [kernel for kernel in kernels if kernel["proven_by"] == "evidence"]
     facts = SideFacts(
         name=name,
-        kind="stored run",
         model="",
         model_sha256=run["program_sha256"],
         platform=run["platform"],
@@ -165,31 +148,14 @@ def stored_side(store: Store, run_id: str, name: str) -> Measurement:
         is_arm=run["is_arm"],
         tokens=experiments[0]["tokens"] if experiments else None,
     )
-    return Measurement(
-        facts,
-        None,
-        tuple(
-            _stored_series(
-                run,
-                experiment,
-                [row for row in operators if _series(row) == _series(experiment)],
-                [row for row in kernels if row["proven_by"] == "run" and _series(row) == _series(experiment)],
-            )
-            for experiment in experiments
-        ),
-        tuple(
-            _kernels(series, None, rows, counted=bool(rows[0]["counted"]), has_sme2=True)
-            for series in dict.fromkeys(map(_series, proven))
-            for rows in ([kernel for kernel in proven if _series(kernel) == series],)
-        ),
-    )
+    return Measurement(facts, None, tuple(_stored_series(run, row) for row in experiments))
 
 
-def _stored_series(run: Row, row: Row, operators: Sequence[Row], kernels: Sequence[Row]) -> MeasurementSeries:
-    series, times = _series(row), Times(row["times"])
+def _stored_series(run: Row, row: Row) -> MeasurementSeries:
+    series = Series(row["experiment"], row["threads"])
     origin = Origin(
         name=str(series),
-        times=times,
+        times=Times(row["times"]),
         threads=series.threads,
         cpu=run["cpu"],
         program=run["program_sha256"],
@@ -205,72 +171,90 @@ def _stored_series(run: Row, row: Row, operators: Sequence[Row], kernels: Sequen
         sessions=[session or 0 for session in row["sessions"]],
         rule=Rule(row["measured"] or "wall time, unchecked"),
     )
-    return MeasurementSeries(
-        series,
-        origin,
-        timed,
-        operators=tuple(map(_operator, operators)),
-        kernels=_kernels(
-            series,
-            row["sme2"],
-            kernels,
-            counted=bool(row["kernels_counted"]),
-            has_sme2=run["has_sme2"],
-            note=row["kernels_note"],
-        ),
+    return MeasurementSeries(series, origin, timed)
+
+
+# The history of a model: its latencies over all matching runs, series by series.
+
+_KEY = tuple(field.name for field in fields(SeriesKey))
+_POINT = tuple(field.name for field in fields(HistoryPoint) if field.name != "at")
+_HISTORY = """
+    SELECT r.run_id, r.name, coalesce(r.measured_at, r.added_at) AS measured_at, r.model, r.dtype, r.backend,
+           r.device, r.device_name, r.is_arm, r.commit_hash AS "commit", r.branch, r.dirty, r.kit,
+           r.executorch, r.runner_build, r.os, r.program_sha256, r.run_dir,
+           e.experiment, e.threads, e.times, e.state, e.median_ms, e.low_ms, e.high_ms, t.tokens
+    FROM runs r JOIN experiments e ON e.run_id = r.run_id
+    LEFT JOIN tokens t ON t.run_id = e.run_id AND t.experiment = e.experiment AND t.threads = e.threads
+    WHERE r.model = :model
+"""
+
+
+def load_history(store: Store, model: str, **options: Any) -> History:
+    """Return the latencies of a model over all matching runs, one history per series. A series never mixes
+    devices, formats, experiments or thread counts. A model without runs of its own name stands for all its
+    methods and inputs. The options are those of `sme2prof history`; None does not filter."""
+    rows = store.rows(_HISTORY, model=model)
+    if not rows:
+        rows = [row for name in _models_for(store, model) for row in store.rows(_HISTORY, model=name)]
+    rows.sort(key=lambda row: (row["measured_at"], row["run_id"]))
+    given = {option: value for option, value in options.items() if value is not None}
+    matching = [row for row in rows if all(_matches(row, *option) for option in given.items())]
+    if not matching:
+        named = " ".join(f"--{option} {value}" for option, value in given.items())
+        what = f"leave out an option; `{store.command('list')}` shows what there is"
+        raise InputError(f"no run of {model} has {named}", what)
+    left_out = Counter(
+        reason for _, reason in dict.fromkeys((row["run_id"], _reason(row)) for row in matching)
     )
+    del left_out[""]
+    return History(model, tuple(sorted(_history_series(matching), key=_order)), left_out)
 
 
-def _series(row: Row) -> Series:
-    return Series(row["experiment"], row["threads"])
+def _models_for(store: Store, asked: str) -> list[str]:
+    """Return the names in the store of the methods and inputs of the model `asked`."""
+    stored = store.rows("SELECT DISTINCT model, method, inputs FROM runs ORDER BY model")
+    if not stored:
+        raise InputError(f"{store.address} holds no runs", f"add some: {store.command('add RUN_DIR')}")
+    models = [
+        row["model"]
+        for row in stored
+        if row["model"] == names.with_method(asked, row["method"], row["inputs"] or "")
+    ]
+    if not models:
+        known = list(dict.fromkeys(row["model"] for row in stored))
+        cure = did_you_mean(asked, known) or f"it has {listing(known[:_MOST_NAMED])}"
+        raise InputError(f"{store.address} holds no run of '{asked}'", cure)
+    return list(dict.fromkeys(models))
 
 
-def _kernels(
-    series: Series,
-    sme2: bool | None,
-    rows: Iterable[Row],
-    *,
-    counted: bool,
-    has_sme2: bool | None,
-    note: str = "",
-) -> SeriesEvidence:
-    uses = tuple(use_of(KernelCall(row["kernel"], row["evidence"], row["calls"])) for row in rows)
-    switch = switch_in_name(series.experiment) if sme2 is None else None
-    left_on = sme2 if switch is None else switch == "on"
-    return proving(series, left_on, uses, counted, has_sme2=has_sme2, note=note)
+def _matches(row: Row, option: str, value: Any) -> bool:
+    if option == "since":
+        return bool(row["measured_at"] >= value)
+    if option == "device":
+        return value == row["device"] or value.lower() in row["device_name"].lower()
+    return bool(row[option] == value)
 
 
-def _operator(row: Row) -> Operator:
-    backend = row["delegate_backend"] or "portable"
-    return Operator(
-        method=row["method"],
-        call=row["call"],
-        position=row["position"],
-        chain_index=-1,
-        instruction_id=-1,
-        occurrence=0,
-        name=row["name"],
-        type=operator_type(row["name"]),
-        category=Category(row["category"]),
-        kind=row["kind"],
-        family=row["family"],
-        precision=row["precision"],
-        known=True,
-        packed=False,
-        delegated=backend != "portable",
-        backend=backend,
-        source=OperatorSource(
-            origin=row["origin"],
-            backend=backend,
-            node_kind="",
-            input_shapes=tuple(map(_shape, row["input_shapes"].split(" "))),
-            output_shape=_shape(row["output_shape"]),
-            dtype=row["dtype"],
-            flops=row["flops"],
-            place=SourceRef(module_path=row["module_path"], module_class=""),
-        ),
-    )
+def _reason(row: Row) -> str:
+    """Why a row is left out; empty if it is not."""
+    if row["state"] == "failed":
+        return "the experiment failed"
+    if row["median_ms"]:
+        return ""
+    return "no latency was measured" if row["times"] == "hardware" else f"times are {row['times']}"
 
 
-def _shape(text: str) -> tuple[int, ...]:
-    return tuple(map(int, text.split("x"))) if text else ()
+def _history_series(rows: Sequence[Row]) -> Iterable[HistorySeries]:
+    devices = {row["device"]: marked(row["device_name"] or row["device"], row["is_arm"]) for row in rows}
+    series: dict[SeriesKey, list[HistoryPoint]] = {}
+    for row in rows:
+        if not _reason(row):
+            key = SeriesKey(**{name: row[name] for name in _KEY} | {"device_name": devices[row["device"]]})
+            point = HistoryPoint(at=row["measured_at"], **{name: row[name] for name in _POINT})
+            series.setdefault(key, []).append(point)
+    return [make_series(key, points) for key, points in series.items()]
+
+
+def _order(series: HistorySeries) -> tuple[str, str, str, str, str, int]:
+    key = series.key
+    return key.device_name, key.device, key.dtype, key.backend, key.experiment, key.threads or 0

@@ -1,0 +1,314 @@
+"""Files for other tools. A writer gets a report's data and a folder; it returns the files that it wrote, or
+raises NothingToShow."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Callable, Container, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from model_profiling._version import __version__
+from model_profiling.analysis.coverage import RAN
+from model_profiling.analysis.operators import Operator
+from model_profiling.analysis.series import OVERHEADS, SeriesAnalysis
+from model_profiling.analysis.series_views import Slice, instruction_ms, module_parts, slice_runs
+from model_profiling.core import files
+from model_profiling.core.errors import InputError
+from model_profiling.core.formatting import milliseconds, plural
+from model_profiling.facts.operators import OPERATOR_FACTS, OperatorRow
+from model_profiling.report.data import ReportData
+from model_profiling.runs import Times
+
+if TYPE_CHECKING:
+    from model_profiling.program import Program
+
+Json = dict[str, object]
+
+
+class NothingToShow(InputError):
+    """A run has nothing for a tool; says what is missing, and what to do."""
+
+
+def write_for(tool: str, data: ReportData, folder: Path) -> tuple[Path, ...]:
+    """Write a tool's files into `folder`."""
+    if data.analysis is None:
+        raise NothingToShow(f"{data.run.path} holds no dumps", "measure with the event tracer on")
+    return _WRITERS[tool](data, data.analysis.series, folder)
+
+
+def _write_json(path: Path, content: Mapping[str, object], indent: int | None = 1) -> None:
+    """Write plain ASCII, so that any reader can read any name."""
+    files.write_text(path, json.dumps(content, indent=indent, allow_nan=False) + "\n")
+
+
+def file_word(text: str) -> str:
+    return re.sub(r"[^\w.-]+", "_", text, flags=re.ASCII).strip("._")[:100] or "unnamed"
+
+
+# A trace in Chrome's JSON format, which Perfetto and other viewers open: a process for each experiment, a
+# thread for each run, nested slices with what is known about every operator. Times are those of the dumps. A
+# run whose times mean nothing (of an emulator, or of a run that traces kernels) has no trace.
+
+TRACE = "trace.json"
+_MOST_SLICES = 20_000
+"""A larger trace is slow to make and to view; then only some runs are chosen, and the trace says how many."""
+
+
+def write_trace(data: ReportData, every: Sequence[SeriesAnalysis], folder: Path) -> tuple[Path, ...]:
+    series = [found for found in every if found.times.are_shown]
+    if not series:
+        problem = f"the times of {data.run.path} mean nothing ({data.times.origin})"
+        raise NothingToShow(problem, "measure on hardware, or use --for speedscope")
+    slices = sum(len(found.first.attribution.groups[0].nodes) * found.runs for found in series)
+    share = min(1.0, _MOST_SLICES / max(1, slices))
+    events: list[Json] = []
+    for process, found in enumerate(series, start=1):
+        events += _process(found, process, share, _ran_on_sme2(found, data))
+    manifest = data.run.manifest
+    about = {
+        "title": data.title,
+        "model": data.model,
+        "cpu": data.cpu,
+        "program SHA-256": manifest.model_sha256 if manifest else "",
+        "times": f"from {data.times.origin}",
+        "runs shown": "every run that counts" if share == 1.0 else f"one in {1 / share:.1f}, evenly chosen",
+        "made by": f"sme2prof {__version__}",
+    }
+    content = {"traceEvents": events, "displayTimeUnit": "ns", "otherData": about}
+    _write_json(folder / TRACE, content, indent=None)
+    return (folder / TRACE,)
+
+
+def _ran_on_sme2(series: SeriesAnalysis, data: ReportData) -> Mapping[int, str]:
+    coverage = data.outlook.coverage
+    runs_on = f"{coverage.isa}{' under emulation' if coverage.emulated else ''}"
+    return {place: runs_on for place, answer in data.sme2_of(series).items() if answer in RAN}
+
+
+def _process(series: SeriesAnalysis, process: int, share: float, proven: Mapping[int, str]) -> Iterator[Json]:
+    most = max(1, int(series.runs * share))
+    runs = f"{most} of {plural(series.runs, 'run')}" if most < series.runs else plural(series.runs, "run")
+    threads = plural(series.series.threads, "thread") if series.series.threads else ""
+    widths = "times as recorded on an unknown machine" if series.times is Times.UNKNOWN else ""
+    # Viewers show the process number after the name: brackets keep the two apart.
+    details = "; ".join(filter(None, (threads, widths)))
+    name = f"{series.series.experiment} ({details})" if details else series.series.experiment
+    yield _named("process_name", process, 0, {"name": name})
+    yield _named("process_labels", process, 0, {"labels": runs})
+    about_node: dict[int, Json] = {}
+    groups = (group for dump in series.rounds for group in dump.attribution.groups)
+    zero = min(int(group.start_ns[:, -1].min()) for group in groups)
+    for thread, run in enumerate(slice_runs(series, most), start=1):
+        # Padded, because Perfetto's page sorts tracks by name.
+        number = f"{series.unit} {run.dump.dump.round + 1:02}, run {run.number + 1:03}"
+        yield _named("thread_name", process, thread, {"name": number})
+        for slice_ in run.slices:
+            begin, end = slice_.begin_ns, slice_.end_ns
+            known = about_node.get(id(slice_.node))
+            if known is None:
+                known = about_node[id(slice_.node)] = _about_node(series, slice_, proven)
+            event: Json = {**known, "ph": "X", "pid": process, "tid": thread}
+            event |= {"ts": (begin - zero) / 1e3, "dur": (end - begin) / 1e3}
+            own = {"self time ns": slice_.self_ns}
+            if slice_.duration_ns != end - begin:
+                own["recorded duration ns"] = slice_.duration_ns
+            event["args"] = {**known["args"], **own}  # type: ignore[dict-item]
+            yield event
+
+
+def _named(what: str, process: int, thread: int, name: Json) -> Json:
+    return {"ph": "M", "name": what, "pid": process, "tid": thread, "args": name}
+
+
+def _about_node(series: SeriesAnalysis, slice_: Slice, proven: Mapping[int, str]) -> Json:
+    """What is the same in every run."""
+    operator, node = slice_.operator, slice_.node
+    facts: Json = {}
+    if operator is not None:
+        facts = operator_arguments(operator)
+        if runs_on := proven.get(series.place(operator)):
+            facts["runs on"] = runs_on
+    elif node.level == "method":
+        facts = {"experiment": series.name, "times": f"from {series.times.origin}"}
+    if node.call >= 0:
+        facts["call"] = node.call
+    return {"name": node.name, "cat": operator.category.value if operator else node.level, "args": facts}
+
+
+def operator_arguments(operator: Operator) -> Json:
+    row = OperatorRow(operator, 0.0, 0.0)
+    facts = {fact.name.replace("_", " "): fact.cell(row) for fact in OPERATOR_FACTS if not fact.timed}
+    return {name: value for name, value in facts.items() if value is not None and value != ""}
+
+
+# A speedscope file: where the time of each experiment goes, by module, then by operator. Stacks are in the
+# order of operators: "Time Order" shows an inference, "Left Heavy" the modules by size. Runs whose times mean
+# nothing are weighed by arithmetic.
+
+STACKS = "modules.speedscope.json"
+
+
+@dataclass(frozen=True, slots=True)
+class Frame:
+    """One box: a module, or an operator with its source line."""
+
+    name: str
+    file: str = ""
+    line: int = 0
+
+
+def write_stacks(data: ReportData, every: Sequence[SeriesAnalysis], folder: Path) -> tuple[Path, ...]:
+    frames: dict[Frame, int] = {}
+    profiles = [profile for found in every if (profile := _profile(found, frames))]
+    if not profiles:
+        problem = "its times are not valid latencies, and without a program the arithmetic is not known"
+        raise NothingToShow(f"{data.run.path}: {problem}", "analyse it beside its .pte file")
+    boxes = []
+    for frame in frames:
+        where = {"file": frame.file, "line": frame.line} if frame.file and frame.line else {}
+        boxes.append({"name": frame.name, **where})
+    content: Json = {
+        "$schema": "https://www.speedscope.app/file-format-schema.json",
+        "name": data.title,
+        "exporter": f"sme2prof {__version__}",
+        "activeProfileIndex": 0,
+        "shared": {"frames": boxes},
+        "profiles": profiles,
+    }
+    _write_json(folder / STACKS, content)
+    return (folder / STACKS,)
+
+
+def _profile(series: SeriesAnalysis, frames: dict[Frame, int]) -> Json | None:
+    timed = series.times.are_shown
+    weighed = [
+        (_stack(operator), operator.typical_ms if timed else float(operator.source.flops or 0))
+        for operator in series.operators
+    ]
+    if timed:
+        # Operators and overheads together make up the end-to-end time.
+        method = _method(series.operators[0] if series.operators else None)
+        weighed += [([method, Frame(name)], series.spent(series.parts[name]).ms) for name in OVERHEADS]
+    if not any(weight for _, weight in weighed):
+        return None
+    note = f"{series.taken_from}, with the tracer on" if timed else "arithmetic operations, no times"
+    weights = [max(weight, 0.0) for _, weight in weighed]
+    over = -sum(min(weight, 0.0) for _, weight in weighed)
+    if over:
+        note += f"; operators overlap by {milliseconds(over)} ms, which is more than end to end"
+    return {
+        "type": "sampled",
+        "name": f"{series.name} ({note})",
+        "unit": "milliseconds" if timed else "none",
+        "startValue": 0,
+        "endValue": sum(weights),
+        "samples": [[frames.setdefault(frame, len(frames)) for frame in stack] for stack, _ in weighed],
+        "weights": weights,
+    }
+
+
+def _stack(operator: Operator) -> list[Frame]:
+    place = operator.source.place
+    parts = module_parts(operator)
+    if place.module_path:
+        modules = [Frame(".".join(parts[: depth + 1])) for depth in range(len(parts))]
+    else:
+        modules = [Frame(f"({part})") for part in parts]
+    return [_method(operator), *modules, Frame(operator.name, place.file, place.line)]
+
+
+def _method(operator: Operator | None) -> Frame:
+    return Frame((operator.method if operator else "") or "Method::execute")
+
+
+# Node data for Model Explorer: colours and numbers on the graph that its adapter makes of the same program.
+# `pte-adapter-model-explorer` names the graph of a method after the method and its nodes
+# `<method>_<chain>_<instruction>`. Each instruction that calls a delegate has its own graph,
+# `<file>.pte::<node>`, whose nodes are numbered as in the delegate's payload.
+
+NODE_DATA = "model_explorer"
+_HEAT = (
+    {"stop": 0, "bgColor": "#fff5eb"},
+    {"stop": 0.3, "bgColor": "#fdae6b"},
+    {"stop": 1, "bgColor": "#d94801"},
+)
+
+Node = tuple[str, str]
+"""A graph of the adapter, and a node in it."""
+
+
+def write_node_data(data: ReportData, every: Sequence[SeriesAnalysis], folder: Path) -> tuple[Path, ...]:
+    explained = [found for found in every if found.graph and found.operators and found.operators[0].method]
+    if not explained or explained[0].graph is None:
+        raise NothingToShow(
+            f"no program (.pte) explains the dumps of {data.run.path}", "put it beside them and analyse again"
+        )
+    program = explained[0].graph.program
+    sets = {
+        f"time_{file_word(str(series.series))}": (f"ms: {series.name}", _node_times(series, program))
+        for series in explained
+        if series.times.are_shown
+    }
+    ran = {operator.method for operator in explained[0].operators}
+    sets["arithmetic"] = "million arithmetic operations", dict(_arithmetic(program, ran))
+    written = []
+    for file, (name, values) in sets.items():
+        graphs: dict[str, dict[str, Json]] = {}
+        for (graph, node), value in values.items():
+            graphs.setdefault(graph, {})[node] = {"value": round(value, 6)}
+        shown = {
+            graph: {"name": name, "results": results, "gradient": list(_HEAT)}
+            for graph, results in graphs.items()
+        }
+        written.append(folder / NODE_DATA / f"{file}.json")
+        _write_json(written[-1], shown)
+    return tuple(written)
+
+
+def _instruction_node(method: str, chain: int, instruction: int) -> Node:
+    return method, f"{method}_{chain}_{instruction}"
+
+
+def _delegated_node(program: Program, call: Node, index: int) -> Node:
+    return f"{Path(program.source).name}::{call[1]}", str(index)
+
+
+def _node_times(series: SeriesAnalysis, program: Program) -> Mapping[Node, float]:
+    """Instructions as a whole; inside delegates, each node with all operators that ran for it."""
+    spent = {_instruction_node(*place): ms for place, ms in instruction_ms(series).items() if place[0]}
+    for operator in series.operators:
+        if operator.source.node_index >= 0:
+            call = _instruction_node(operator.method, operator.chain_index, operator.instruction_id)
+            node = _delegated_node(program, call, operator.source.node_index)
+            spent[node] = spent.get(node, 0.0) + operator.typical_ms
+    return spent
+
+
+def _arithmetic(program: Program, ran: Container[str]) -> Iterator[tuple[Node, float]]:
+    for method in program.methods:
+        for step in method.instructions if method.name in ran else ():
+            call = _instruction_node(method.name, step.chain_index, step.instruction_id)
+            if step.flops:
+                yield call, step.flops / 1e6
+            for node in method.delegates[step.delegate].nodes if step.delegate >= 0 else ():
+                if node.flops:
+                    yield _delegated_node(program, call, node.index), node.flops / 1e6
+
+
+_Writer = Callable[[ReportData, Sequence[SeriesAnalysis], Path], tuple[Path, ...]]
+_WRITERS: dict[str, _Writer] = {
+    "perfetto": write_trace,
+    "speedscope": write_stacks,
+    "model-explorer": write_node_data,
+}
+TOOLS = {
+    "perfetto": "drop it on ui.perfetto.dev: it is read in the browser and sent nowhere",
+    "speedscope": "drop it on speedscope.app, which sends it nowhere, or npx speedscope",
+    "model-explorer": (
+        "model-explorer PROGRAM.pte --extensions=pte_adapter_model_explorer --node_data_paths=FILE,FILE"
+    ),
+}
+"""Each tool, and how to open its files."""
