@@ -135,7 +135,7 @@ def _latency_rows(
     run: NamedRun, named: Sequence[doc.Column[ExperimentReport]]
 ) -> Iterator[tuple[doc.Text, ...]]:
     name = doc.Link(run.name, run.link) if run.link else run.name
-    device = run.data.device or MISSING
+    device = marked(run.data.device or MISSING, run.data.is_arm)
     if not run.data.timed:
         unknown = (MISSING,) * (len(named) + 2)
         yield name, device, *unknown, "no latency: not measured on hardware", MISSING
