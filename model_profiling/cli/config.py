@@ -19,7 +19,6 @@ from model_profiling.config.reading import (
     Problem,
     config_warnings,
     is_sweep,
-    pairs,
     parse_config,
     read_object,
 )
@@ -79,7 +78,7 @@ def check(path: Path, as_json: bool) -> int:
     if sweep is not None:
         frame.say(f"{path} is fine; `sme2prof sweep {path} --dry-run` lists its cells")
     if config is not None:
-        counts = plural(len(config.experiments), "experiment"), plural(len(pairs(config)), "comparison")
+        counts = plural(len(config.experiments), "experiment"), plural(len(config.pairs), "comparison")
         frame.say(f"{path} is fine: {', '.join(counts)}")
         frame.say(f"model        {config.model}\noutput_root  {config.output_root}")
     return 0

@@ -19,7 +19,7 @@ from pydantic.fields import FieldInfo
 from pydantic_core import ErrorDetails
 
 from model_profiling.compat.earlier_config import json_cure, translate
-from model_profiling.config.series import Diagnostic, Pair, Series, make_pair, natural_pairs, warning_lines
+from model_profiling.config.series import Diagnostic, Series, warning_lines
 from model_profiling.config.settings import (
     BUILTIN,
     Experiment,
@@ -28,7 +28,7 @@ from model_profiling.config.settings import (
     shown,
 )
 from model_profiling.core.errors import InputError, ProfilingError
-from model_profiling.core.formatting import did_you_mean, with_threads
+from model_profiling.core.formatting import did_you_mean
 from model_profiling.core.hints import build_runners
 from model_profiling.core.number_formats import under_either_name
 from model_profiling.core.records import JsonObject, read_json_object
@@ -202,26 +202,6 @@ def on_target(config: ProfileConfig, choice: TargetChoice) -> ProfileConfig:
     return config.model_copy(update={"target": target})
 
 
-def pairs(config: ProfileConfig) -> tuple[Pair, ...]:
-    """The pairs to compare: those asked for, or each SME2-off experiment with its SME2-on counterpart."""
-    if not config.analysis.compare_pairs:
-        timing = [experiment for experiment in config.experiments if experiment.mode == "timing"]
-        natural = natural_pairs(
-            (series, experiment.sme2) for experiment in timing for series in experiment.series
-        )
-        if len(timing) != 2:
-            return natural
-        label = "SME2 on vs off"  # of the only two
-        return tuple(replace(pair, label=with_threads(label, pair.candidate.threads)) for pair in natural)
-    by_name = {experiment.name: experiment for experiment in config.experiments}
-
-    def series(side: Side) -> Series:
-        return Series(side.experiment, side.threads or by_name[side.experiment].threads[0])
-
-    wanted = config.analysis.compare_pairs
-    return tuple(make_pair(series(pair.baseline), series(pair.candidate), pair.label) for pair in wanted)
-
-
 def config_warnings(config: ProfileConfig) -> tuple[str, ...]:
     """What is allowed but probably not intended, one line per kind."""
     remarks = [*config.said_otherwise]
@@ -229,7 +209,7 @@ def config_warnings(config: ProfileConfig) -> tuple[str, ...]:
     if timing and (rounds := config.schedule.most_rounds) < 6:
         seen = f"schedule.rounds is {rounds}: fewer than 6 can only show large differences"
         remarks.append(Diagnostic(None, "rounds", seen))
-    if timing and not pairs(config):
+    if timing and not config.pairs:
         seen = "nothing will be compared: no experiment with SME2 off has a counterpart with SME2 on"
         remarks.append(Diagnostic(None, "no_pair", seen))
     return tuple(line.text for line in warning_lines(remarks))

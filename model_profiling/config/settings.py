@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import math
 import os
+from dataclasses import replace
 from pathlib import Path
 from typing import Annotated, Literal, TypeVar, get_args
 
@@ -24,8 +25,16 @@ from pydantic import (
 from pydantic_core import PydanticCustomError
 
 from model_profiling.config.names import OWN_FOLDERS, fed_in_words
-from model_profiling.config.series import Diagnostic, Series, Switch, switch_in_name
-from model_profiling.core.formatting import printable
+from model_profiling.config.series import (
+    Diagnostic,
+    Pair,
+    Series,
+    Switch,
+    make_pair,
+    natural_pairs,
+    switch_in_name,
+)
+from model_profiling.core.formatting import printable, with_threads
 from model_profiling.runner.features import closure
 from model_profiling.runner.machine import ClusterName, TargetChoice
 
@@ -384,6 +393,24 @@ class ProfileConfig(Settings):
 
     def experiment(self, name: str) -> Experiment:
         return next(experiment for experiment in self.experiments if experiment.name == name)
+
+    @property
+    def pairs(self) -> tuple[Pair, ...]:
+        """The pairs to compare: those asked for, or each SME2-off experiment with its SME2-on counterpart."""
+        if wanted := self.analysis.compare_pairs:
+            return tuple(
+                make_pair(self._series(pair.baseline), self._series(pair.candidate), pair.label)
+                for pair in wanted
+            )
+        timing = [experiment for experiment in self.experiments if experiment.mode == "timing"]
+        natural = natural_pairs((series, each.sme2) for each in timing for series in each.series)
+        if len(timing) != 2:
+            return natural
+        label = "SME2 on vs off"  # of the only two
+        return tuple(replace(pair, label=with_threads(label, pair.candidate.threads)) for pair in natural)
+
+    def _series(self, side: Side) -> Series:
+        return Series(side.experiment, side.threads or self.experiment(side.experiment).threads[0])
 
     @property
     def said_otherwise(self) -> tuple[Diagnostic, ...]:

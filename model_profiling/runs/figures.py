@@ -12,7 +12,6 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from model_profiling.config import names
-from model_profiling.config.reading import pairs
 from model_profiling.config.series import Diagnostic, Pair, Series
 from model_profiling.config.settings import AnalysisSettings, ProfileConfig
 from model_profiling.core.errors import ProfilingError
@@ -72,7 +71,7 @@ def with_results(
     # Decide the pairs before anything has run: a run may be killed at any moment.
     run = Run(place.path, replace(manifest, results=planned, pairs=None))
     begun = tuple(result for result in planned if result.processes or result.state == "failed")
-    return replace(manifest, results=begun, pairs=tuple(run.decided(pair) for pair in pairs(config)))
+    return replace(manifest, results=begun, pairs=tuple(run.decided(pair) for pair in config.pairs))
 
 
 def _result(

@@ -19,7 +19,6 @@ from pathlib import Path
 from typing import Any
 
 from model_profiling.config.names import SAMPLES, XNNTRACE_LOG, RunFiles
-from model_profiling.config.reading import pairs
 from model_profiling.config.series import Diagnostic, Pair, Series
 from model_profiling.config.settings import ProfileConfig
 from model_profiling.core import files
@@ -168,7 +167,7 @@ class Measuring:
     def pairs(self) -> tuple[Pair, ...]:
         """The pairs whose sides are both measured and did not fail."""
         measured = {step.series for step in self.steps_of(0)}
-        return tuple(pair for pair in pairs(self.config) if {pair.baseline, pair.candidate} <= measured)
+        return tuple(pair for pair in self.config.pairs if {pair.baseline, pair.candidate} <= measured)
 
     @property
     def timed_entries(self) -> list[Entry]:

@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from model_profiling.config import names
-from model_profiling.config.reading import check_config, config_warnings, load_config, pairs
+from model_profiling.config.reading import check_config, config_warnings, load_config
 from model_profiling.config.settings import ProfileConfig
 from model_profiling.core.errors import InputError, ProfilingError
 from model_profiling.core.formatting import plural
@@ -82,7 +82,7 @@ def validate_pipeline(path: Path, *, progress: Progress | None = None) -> Valida
         failed = tuple(Check("config", "fail", problem.text, problem.fix) for problem in wrong)
         return Validation(failed, str(path))
     config = load_config(path, files=False)
-    counts = f"{plural(len(config.experiments), 'experiment')}, {plural(len(pairs(config)), 'comparison')}"
+    counts = f"{plural(len(config.experiments), 'experiment')}, {plural(len(config.pairs), 'comparison')}"
     checks = [
         Check("config", "pass", counts),
         *(Check("config", "optional", text) for text in config_warnings(config)),

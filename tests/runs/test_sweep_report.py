@@ -12,7 +12,6 @@ from recorded_runs import ARM, EMULATED, INT8, PROGRAM, RUNS, SME2, X86_64, load
 from replay import ReplayTarget
 from said import says
 
-from model_profiling.config.reading import pairs
 from model_profiling.config.sweep import load_sweep
 from model_profiling.core.errors import InputError, RunError
 from model_profiling.runs.begin import Start
@@ -116,7 +115,7 @@ def test_rungs_become_experiments_that_are_compared_with_on(tmp_path: Path) -> N
         "linux_sme2_off": ("off", ("sme2", "sme"), (1, 2)),
         "linux_no_dot": ("on", ("i8mm", "dotprod"), (1,)),
     }
-    assert [str(pair.baseline) for pair in pairs(config)] == [
+    assert [str(pair.baseline) for pair in config.pairs] == [
         "linux_sme2_off, 1 thread", "linux_sme2_off, 2 threads", "linux_no_dot, 1 thread",
     ]  # fmt: skip
     assert config.method is None

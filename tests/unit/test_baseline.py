@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from model_profiling.config.reading import pairs, parse_config
+from model_profiling.config.reading import parse_config
 from model_profiling.config.settings import ProfileConfig
 from model_profiling.core.number_formats import under_either_name
 from model_profiling.runs.begin import OnCpu, fit_to_machine
@@ -42,13 +42,13 @@ def stood_for(found: OnCpu) -> dict[str, tuple[str, ...]]:
 
 def test_a_cpu_with_sme2_runs_the_config_as_it_is() -> None:
     made = config(*SHIPPED)
-    assert on_cpu(made, EVERYTHING) == OnCpu(made) and len(pairs(made)) == 1
+    assert on_cpu(made, EVERYTHING) == OnCpu(made) and len(made.pairs) == 1
 
 
 @pytest.mark.parametrize("features", [PLAIN_ARM, ()])
 def test_on_and_off_are_one_baseline_without_sme2(features: tuple[str, ...]) -> None:
     found = on_cpu(config(*SHIPPED, compare=(("linux_sme2_off", "linux_sme2_on"),)), features)
-    assert named(found) == ["linux_baseline"] and not pairs(found.config)
+    assert named(found) == ["linux_baseline"] and not found.config.pairs
     assert stood_for(found) == {"linux_baseline": ("linux_sme2_on", "linux_sme2_off")}
     (baseline,) = found.config.experiments
     assert baseline.sme2 is None and baseline.switched_off == ()
@@ -80,7 +80,7 @@ def test_what_this_cpu_can_tell_apart_stays_apart() -> None:
     )
     assert named(found) == ["upto_dotprod", "upto_fp16"]
     assert stood_for(found) == {"upto_dotprod": ("upto_dotprod", "no_i8mm")}
-    (pair,) = pairs(found.config)
+    (pair,) = found.config.pairs
     assert (pair.baseline.experiment, pair.candidate.experiment) == ("upto_fp16", "upto_dotprod")
 
 

@@ -15,14 +15,7 @@ from said import refused, says, says_together
 
 from model_profiling.cli.config import config_command as command
 from model_profiling.config.new_config import config_schema
-from model_profiling.config.reading import (
-    check_config,
-    config_warnings,
-    load_config,
-    on_target,
-    pairs,
-    parse_config,
-)
+from model_profiling.config.reading import check_config, config_warnings, load_config, on_target, parse_config
 from model_profiling.config.series import Pair, Series
 from model_profiling.config.settings import Feature
 from model_profiling.core.errors import InputError
@@ -250,7 +243,7 @@ def test_a_good_config_is_read(place: Path) -> None:
     assert config.model == place / "m.pte"
     assert config.output_root == place / "out/runs/linux"
     assert [one.switched_off for one in config.experiments] == [(), ("sme2", "sme"), ()]
-    assert pairs(config)[0].label == "one thread"
+    assert config.pairs[0].label == "one thread"
     assert config_warnings(config) == ()
     content = b"\xef\xbb\xbf" + json.dumps(good()).encode()
     assert check_config(written(place, content)) == ()
@@ -262,7 +255,7 @@ def test_an_old_config_with_two_runners_still_works(place: Path) -> None:
     assert [one.sme2 for one in config.experiments] == ["on", "off"], "by the folders of their runners"
     assert config.experiments[1].runner == place / own.format("-sme2-off")
     assert config.experiments[1].switched_off == ()
-    assert pairs(config) == (Pair("SME2 on vs off, 1 thread", Series("second", 1), Series("first", 1)),)
+    assert config.pairs == (Pair("SME2 on vs off, 1 thread", Series("second", 1), Series("first", 1)),)
 
 
 def earlier_config(place, names=("a_sme2_on", "a_sme2_off"), **first):
@@ -292,7 +285,7 @@ def test_what_only_the_earlier_kit_knew_is_read_with_a_warning(place: Path) -> N
 def test_quoted_numbers_and_empty_labels_of_pairs_are_read(place: Path) -> None:
     pair = "analysis.compare_pairs.0"
     config = load_config(written(place, changed({f"{pair}.label": "", f"{pair}.baseline.threads": "1"})))
-    assert pairs(config)[0].baseline == Series("linux_sme2_off", 1)
+    assert config.pairs[0].baseline == Series("linux_sme2_off", 1)
     assert [remark.code for remark in config.said_otherwise] == ["quoted_number"]
 
 
@@ -320,7 +313,7 @@ def test_a_runner_that_logs_its_kernels_is_not_timed(place: Path, folder, record
     assert config.experiments[0].mode == mode
     said = "\n".join(config_warnings(config))
     assert (f"linux_sme2_on: {own['runner_path']} writes XNNPACK's log" in said) is (mode == "xnntrace")
-    assert len(pairs(config)) == (mode == "timing")
+    assert len(config.pairs) == (mode == "timing")
     if mode == "xnntrace":
         complains(
             written(place, changed({"experiments.0": own})), "candidate.experiment xnntrace", "remove pair"
@@ -344,7 +337,7 @@ def test_the_kits_own_runner_can_stand_for_runners_that_were_never_built(place: 
 def test_pairs_left_out_are_found_by_name_and_threads(place: Path) -> None:
     another = {"name": "linux_no_i8mm", "disable": ["i8mm"], "threads": 2}
     raw = changed({"analysis": DROP, "experiments.1.threads": [2, 4], "experiments.3": another})
-    found = pairs(load_config(written(place, raw)))
+    found = load_config(written(place, raw)).pairs
     assert [(pair.baseline, pair.candidate) for pair in found] == [
         (Series("linux_sme2_off", 2), Series("linux_sme2_on", 2))
     ]
@@ -434,7 +427,7 @@ def test_the_command_line_names_the_device_where_the_config_does_not(place: Path
 def test_shipped_configs_are_valid_without_a_warning(path: Path) -> None:
     config = load_config(path, files=False)
     assert not config_warnings(config)
-    assert pairs(config)
+    assert config.pairs
     kind = path.name.split("_")[0]
     assert [one.name for one in config.experiments[:2]] == [f"{kind}_sme2_on", f"{kind}_sme2_off"]
     assert config.output_root.match(f"out_*/runs/{kind}")
@@ -451,7 +444,7 @@ def test_a_shipped_config_that_names_trace_runners_traces(path: Path, place: Pat
     for experiment in content["experiments"]:
         experiment["runner_path"] = str(sides[experiment["sme2"]] / "executor_runner")
     config = load_config(written(place, {**content, "model": "m.pte"}))
-    assert {experiment.mode for experiment in config.experiments} == {"xnntrace"} and not pairs(config)
+    assert {experiment.mode for experiment in config.experiments} == {"xnntrace"} and not config.pairs
 
 
 def test_the_names_the_contract_fixes_are_shipped() -> None:
@@ -495,7 +488,7 @@ def test_new_check_and_schema_from_the_command_line(place: Path) -> None:
     assert made("--output", "a.json").output.endswith("next: sme2prof run a.json\n")
     # Where nobody says, a config is for the place that `profile` takes, and a device names its own.
     config = load_config(place / "a.json")
-    assert config.target == plan_targets(TargetChoice()).main and len(pairs(config)) == 1
+    assert config.target == plan_targets(TargetChoice()).main and len(config.pairs) == 1
     for target, folder in (("ssh:board", "ssh-board"), ("android", "android"), ("android:X", "android-X")):
         assert made("--output", f"{folder}.json", "--target", target).exit_code == 0
         config = load_config(place / f"{folder}.json")
