@@ -274,7 +274,11 @@ def _resolved(config: ProfileConfig, folder: Path, builtin: bool) -> ProfileConf
 
 def _start_of_outputs(config: ProfileConfig, folder: Path) -> Path:
     """Where a relative output_root starts: the folder in which the model was found. Results can outlive their
-    model: without it, the folder that holds the run directory, else the config's folder."""
+    model: without it, the folder that holds the run directory, else the config's folder. Results of
+    `out_X/artifacts/...` in `out_X/...` belong together, wherever that folder is."""
+    home = found_path(config.model, folder).parent.parent
+    if home.is_dir() and home.name == config.output_root.parts[0] and config.model.parent.name == "artifacts":
+        return home.parent
     for wanted in (config.model, config.output_root):
         for start in _starts(folder):
             if under_either_name(start / wanted).exists():
