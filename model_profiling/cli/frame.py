@@ -159,6 +159,13 @@ def _as_keep(_context: click.Context, _option: click.Parameter, pairs: tuple[str
     return parse_keep(pairs)
 
 
+def _as_choice(_context: click.Context, _option: click.Parameter, word: str | None) -> bool | Path:
+    """Whether to rewrite, or the saved choice; refused now, because click takes a model behind it for it."""
+    from model_profiling.export.choice import choice_file
+
+    return choice_file(word) if word else word is not None
+
+
 times_option = click.option(
     "--times",
     type=click.Choice(["hardware", "emulated"]),
@@ -214,6 +221,15 @@ keep_option = click.option(
     callback=_as_keep,
     metavar="MODULE=fp32",
     help="Keep a layer, or all layers of a class, in fp32; may be given several times.",
+)
+optimize_option = click.option(
+    "--optimize",
+    is_flag=False,
+    flag_value="",
+    metavar="[FILE]",
+    callback=_as_choice,
+    help="Rewrite the graph first: as FILE (optimization.json) says, or as `sme2prof optimize` chose for "
+    "this model, or else by structure.",
 )
 store_option = click.option(
     "--store",

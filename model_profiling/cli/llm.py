@@ -46,6 +46,7 @@ from model_profiling.workflow.profile import ProfileOptions
 )
 @click.option("--target", default="auto", show_default=True, help=f"Where: {', '.join(target_kinds())}.")
 @click.option("--dtype", show_default="fp32", metavar="DTYPE", help=f"Number format: {FORMATS_HELP}.")
+@frame.optimize_option
 @frame.threads_option
 @click.option(
     "--budget",

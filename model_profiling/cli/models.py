@@ -13,7 +13,7 @@ import click
 
 from model_profiling.cli import frame
 from model_profiling.cli.progress import shown_progress
-from model_profiling.core.formatting import plural
+from model_profiling.core.formatting import counts, plural
 from model_profiling.core.number_formats import FORMATS, FORMATS_HELP
 from model_profiling.export import ExportResult, export_model
 from model_profiling.export.records import BACKENDS
@@ -105,6 +105,7 @@ def onboard_command(name: str, place: Path | None, as_json: bool) -> int:
 @click.option("--dtype", default="fp32", show_default=True, help=f"Number format: {FORMATS_HELP}.")
 @frame.keep_option
 @frame.calibrate_option
+@frame.optimize_option
 @click.option(
     "--backend", type=click.Choice(BACKENDS), default="xnnpack", show_default=True, help="What runs it."
 )
@@ -147,6 +148,8 @@ def export_command(
 def print_result(result: ExportResult) -> None:
     coverage, accuracy = result.coverage, result.accuracy
     frame.say(f"{result.pte}  ({result.size_bytes / 1e6:.1f} MB, {result.seconds:.0f} s)")
+    if result.rewrites:
+        frame.say(f"  rewritten  {counts(result.rewritten)}")
     if len(result.methods) < 2:
         frame.say(f"  inputs     {'; '.join(result.inputs)}")
     for method in result.methods if len(result.methods) > 1 else ():

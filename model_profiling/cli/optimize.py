@@ -82,7 +82,6 @@ def optimize_command(
             {
                 **record_json(outcome.found),
                 "verdict": outcome.found.verdict,
-                "kept": outcome.found.kept,
                 "program": str(outcome.program) if outcome.program else None,
                 "report": str(outcome.page.with_suffix(names.HTML)),
             }

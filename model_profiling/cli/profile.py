@@ -153,6 +153,7 @@ def _dtypes(_context: click.Context, _option: click.Parameter, text: str | None)
 )
 @frame.keep_option
 @frame.calibrate_option
+@frame.optimize_option
 @click.option("--backend", type=click.Choice(BACKENDS), show_default="xnnpack", help="Backend to export for.")
 @frame.case_options()
 @frame.threads_option

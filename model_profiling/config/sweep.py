@@ -41,6 +41,7 @@ from model_profiling.config.settings import (
 )
 from model_profiling.core.errors import InputError
 from model_profiling.core.number_formats import format_of_name, parse_format
+from model_profiling.export.choice import choice_file
 from model_profiling.models.catalog import file_name_of
 from model_profiling.runner.machine import PowerMode, parse_target, place_of
 
@@ -83,6 +84,10 @@ def is_device(target: str) -> bool:
     except InputError:
         return False
     return choice.name in ("host", "emulated") or choice.has_address
+
+
+def _as_choice(word: str, info: ValidationInfo) -> str:
+    return word if info.context is None else str(found_path(Path(word).expanduser(), info.context))
 
 
 def _as_target(text: str) -> str:
@@ -133,6 +138,7 @@ class SweepCase(ChosenInputs):
 USUAL = SweepCase()
 Word = Annotated[str, Field(strict=True, min_length=1, max_length=LONGEST_PATH), AfterValidator(usable)]
 File = Annotated[Word, AfterValidator(_resolved)]
+Choice = Annotated[Word, AfterValidator(_as_choice)]
 Target = Annotated[Word, AfterValidator(_as_target)]
 _WORDS = {"anyOf": [{"type": "string"}, {"type": "array", "items": {"type": "string"}, "minItems": 1}]}
 Words = Annotated[
@@ -191,6 +197,11 @@ class SweepConfig(Settings):
         default_factory=dict, examples=[{"toy_cnn": "data.py:inputs", "my_model.py:make": "inputs.npz"}]
     )
     """By model, as the sweep writes it: real inputs, as `--calibrate` takes them."""
+    optimize: ByModel[Literal[True] | Choice] = Field(
+        default_factory=dict, examples=[{"toy_cnn": True, "my_model.py:make": "optimization.json"}]
+    )
+    """By model, as the sweep writes it: rewrite its graph, by structure (true) or as the file says that
+    `sme2prof optimize` wrote."""
     cases: ByModel[Annotated[tuple[SweepCase, ...], Field(min_length=1, max_length=MOST_ENTRIES)]] = Field(
         default_factory=dict,
         examples=[
@@ -232,7 +243,8 @@ class SweepConfig(Settings):
 
     def program_name(self, model: str, dtype: str, backend: str) -> str:
         """The name of an export's file, without its ending."""
-        return f"{file_name_of(model)}_{backend}_{parse_format(dtype).word(kept=model in self.keep)}"
+        word = parse_format(dtype).word(kept=model in self.keep, optimized=model in self.optimize)
+        return f"{file_name_of(model)}_{backend}_{word}"
 
     def cases_of(self, model: str) -> tuple[SweepCase, ...]:
         return self.cases.get(model, (USUAL,))
@@ -265,7 +277,7 @@ def parse_sweep(
 def _setting_problems(sweep: SweepConfig) -> Iterator[Problem]:
     yield from _rung_problems(sweep)
     yield from _same_names("targets", map(place_of, sweep.targets))
-    for setting in ("keep", "calibrate", "cases"):
+    for setting in ("keep", "calibrate", "optimize", "cases"):
         for model in getattr(sweep, setting):
             if model not in sweep.models or (setting != "cases" and model.endswith(".pte")):
                 fix = "name a model of the sweep as it is written there; a .pte is exported already"
@@ -322,6 +334,11 @@ def _exclusion_problems(sweep: SweepConfig, exclusion: Exclusion, where: str) ->
 
 def _model_problems(sweep: SweepConfig) -> Iterator[Problem]:
     """Models that do not exist, and runs that would have the same name."""
+    for model, choice in sweep.optimize.items():
+        try:
+            _ = choice is True or choice_file(choice)
+        except InputError as problem:
+            yield Problem(f"optimize.{model}", problem.problem, problem.fix)
     names: list[str] = []
     for at, model in enumerate(sweep.models):
         try:

@@ -53,6 +53,11 @@ def listing(words: Iterable[str]) -> str:
     return f"{', '.join(most)} and {last}" if most else last
 
 
+def counts(found: Mapping[str, int]) -> str:
+    """`attention (12), masks (2)`."""
+    return ", ".join(f"{name} ({count})" for name, count in found.items())
+
+
 def did_you_mean(word: str, known: Iterable[str]) -> str:
     """`did you mean 'export'?`, or empty if nothing known is close. Case and separators do not count; a
     known name may begin with the word, resemble it, or contain it."""

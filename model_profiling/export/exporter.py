@@ -10,7 +10,7 @@ import random
 import re
 import tempfile
 import time
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -22,6 +22,7 @@ from model_profiling.core.number_formats import FORMATS_HELP, NumberFormat, pars
 from model_profiling.core.stdio import Progress, Silent
 from model_profiling.export import tracing
 from model_profiling.export.accuracy import check_outputs, quietly, run_program
+from model_profiling.export.choice import Optimize, chosen_rewrites
 from model_profiling.export.formats import calibration_batches, trace_methods
 from model_profiling.export.lowering import Lowered, lower
 from model_profiling.export.overflow import Search
@@ -126,7 +127,7 @@ def export_model(
     name: str | None = None,
     calibration: str | Iterable[ExampleInputs] | None = None,
     keep: Sequence[str] = (),
-    rewrites: Collection[str] = (),
+    optimize: Optimize = False,
     seed: int = 0,
     progress: Progress | None = None,
     verbose: bool = False,
@@ -145,8 +146,9 @@ def export_model(
     `dtype` is fp32, fp16, int8, int8-dynamic, int4, int4:GROUP or `file.py:quantizer`, `backend` xnnpack or
     portable. `calibration` gives real inputs, for the ranges of int8 and to compare with PyTorch:
     `file.py:function`, `file.npz`, or an iterable of tuples of tensors. `keep` names modules that stay in
-    float32, by path (`head.0`) or class (`LayerNorm`). `rewrites` names rewrites of the catalogue that are
-    applied to the graph first (`optimize` finds those that help); the files are then called `...-optimized`.
+    float32, by path (`head.0`) or class (`LayerNorm`). `optimize` rewrites the graph first, by the
+    `optimization.json` that you name (or its folder), with rewrites by name, or, with True, by what
+    `sme2prof optimize` wrote for this model or else by structure; the files are called `...-optimized`.
     A model that cannot be lowered is an `ExportError` with the operator and line that prevent it.
     """
     began = time.monotonic()
@@ -170,6 +172,9 @@ def export_model(
             methods = tracing.methods_of(named.name, named.model, eager)
         folder = folder or Path(f"out_{named.name}") / "artifacts"
         _check_writable(folder)
+        word = wanted.word(kept=bool(keep), optimized=bool(optimize))
+        pte = folder / f"{named.name}_{backend}_{word}.pte"
+        rewrites = chosen_rewrites(optimize, named.name, named.source, pte)
         # In fp32 nothing is observed or compared on the model's own inputs; those given are still checked.
         batches = (
             calibration_batches(named, calibration, eager.args)
@@ -178,11 +183,9 @@ def export_model(
         )
         progress.stage(f"tracing {named.name} as {dtype}")
         with quietly(not verbose):
-            traced = trace_methods(named.name, methods, wanted, batches, keep, rewrites=rewrites)
+            traced = trace_methods(named.name, methods, wanted, batches, keep, rewrites=rewrites or ())
         first = next(iter(traced.values()))
         applied = tuple(place for method in traced.values() for place in method.rewrites)
-        word = wanted.word(kept=bool(keep), optimized=bool(applied))
-        pte = folder / f"{named.name}_{backend}_{word}.pte"
         progress.stage(f"lowering {pte.stem}")
         with quietly(not verbose):
             lowered = lower(
@@ -240,7 +243,10 @@ def export_model(
                 calibration=_calibration(wanted, calibration, batches),
                 keep=tuple(keep),
                 rewrites=applied,
-                warnings=tuple(accuracy_warnings(wanted, accuracy, calibrated=batches is not None)),
+                warnings=(
+                    *((_NOTHING_REWRITTEN,) if rewrites is not None and not applied else ()),
+                    *accuracy_warnings(wanted, accuracy, calibrated=batches is not None),
+                ),
             )
             if graph is not None:
                 _write_part(files, graph, graph_json(named.name, lowered.etrecord.edge_dialect_program))
@@ -250,6 +256,9 @@ def export_model(
             accuracy.problem, (f"{accuracy.fix}; the program and this verdict are kept as {pte}")
         )
     return result
+
+
+_NOTHING_REWRITTEN = "nothing was rewritten: the program is the same as without --optimize"
 
 
 def _lower_and_run(name: str, backend: str, traced: tracing.Traced) -> list[torch.Tensor]:

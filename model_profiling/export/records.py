@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 
@@ -166,6 +167,11 @@ class ExportResult:
     """In the order in which an application calls them; `inputs` and `outputs` are those of the first."""
     rewrites: tuple[Applied, ...] = ()
     """Where the graph was rewritten, in all methods."""
+
+    @property
+    def rewritten(self) -> dict[str, int]:
+        """How many calls each rewrite replaced."""
+        return dict(Counter(each.rewrite for each in self.rewrites))
 
     def __repr__(self) -> str:
         taken = f"{self.coverage.delegated} of {plural(self.coverage.operators, 'operator')} delegated"

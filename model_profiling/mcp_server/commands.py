@@ -83,6 +83,8 @@ def schema_of(parameter: click.Parameter) -> Json:
     schema: Json = {"type": "string"}
     if getattr(parameter, "is_flag", False):
         schema = {"type": "boolean"}
+    elif getattr(parameter, "flag_value", None) == "":
+        schema = {"type": ["boolean", "string"]}
     elif isinstance(kind, click.Choice):
         schema = {"type": "string", "enum": list(kind.choices)}
     elif isinstance(kind, click.types.IntParamType | click.types.FloatParamType):
@@ -182,14 +184,15 @@ READING = (
     Tool("config_check", "path"),
 )
 JOBS = (
-    Tool("export", "model dtype keep calibrate backend outdir name seed save_graph"),
+    Tool("export", "model dtype keep calibrate optimize backend outdir name seed save_graph"),
     Tool(
         "profile",
-        "model dtype keep calibrate backend method length input quick sample ladder evidence" + _MEASURING,
+        "model dtype keep calibrate optimize backend method length input quick sample ladder evidence"
+        + _MEASURING,
         "Run nothing else on the machine meanwhile. Then `analyze` the run.",
     ),
     Tool("optimize", "model dtype keep calibrate backend only method length input" + _MEASURING),
-    Tool("llm", "model prompt context dtype quick" + _MEASURING),
+    Tool("llm", "model prompt context dtype optimize quick" + _MEASURING),
     Tool("run", "config only analysis_only resume no_wait budget evidence"),
     Tool("compare_programs", "a b method length input" + _MEASURING, words="compare"),
     Tool("report", "run_dirs out title for share zip times"),

@@ -18,7 +18,7 @@ from model_profiling.analysis.series import SeriesAnalysis
 from model_profiling.config import names
 from model_profiling.config.series import Diagnostic, Pair, WarningLine, warning_lines
 from model_profiling.core.errors import FormatError
-from model_profiling.core.formatting import capitalized, listing, plural, ranges
+from model_profiling.core.formatting import capitalized, counts, listing, plural, ranges
 from model_profiling.facts.runs import MeasuredSeries
 from model_profiling.runs import Manifest, Run, Times
 from model_profiling.runs.manifest import Machine
@@ -344,6 +344,7 @@ def _gaps(data: ReportData) -> Iterator[Diagnostic]:
 
 def _facts(manifest: Manifest) -> Iterator[tuple[str, str]]:
     yield "Program", manifest.model
+    yield "Rewritten by --optimize", counts(manifest.rewrites)
     yield "SHA-256", manifest.model_sha256
     yield from machine_rows(manifest.machine)
     yield "ExecuTorch", manifest.executorch.version or ""

@@ -71,17 +71,14 @@ class Optimization:
     optimized: ProgramFacts | None = None
     """None if nothing helped."""
     rewrites: tuple[RewriteOutcome, ...] = ()
+    kept: tuple[str, ...] = ()
+    """The names that `--optimize` applies again."""
     speedup: Speedup | None = None
     """From turns that were not used to choose; None if nothing was timed."""
     not_timed: str = ""
     """Why no times were measured; the choice is then by structure alone."""
     left: tuple[str, ...] = ()
     """What stays outside the delegates with every rewrite that fits."""
-
-    @property
-    def kept(self) -> tuple[str, ...]:
-        """The names that `--optimize` applies again."""
-        return tuple(each.name for each in self.rewrites if each.decision != "dropped")
 
     @property
     def helped(self) -> bool:

@@ -24,7 +24,7 @@ from model_profiling.config.settings import ComparePair, Experiment, ProfileConf
 from model_profiling.core import files
 from model_profiling.core.errors import FormatError, InputError, ProfilingError
 from model_profiling.core.stdio import Progress
-from model_profiling.export.records import read_export
+from model_profiling.export.records import ExportResult, read_export
 from model_profiling.program.graph_file import make_graph, record_beside, write_graph_file
 from model_profiling.runner.features import SME2_ONLY
 from model_profiling.runs import Times
@@ -71,7 +71,11 @@ def begin(
     place, latencies = RunFiles(config.output_root, stem), target.timings_are_latency
     here = fit_to_machine(config, facts.features, latencies)
     head = _head(here.config, start.config_file, target, facts)
-    head = replace(head, stands_for=here.stands_for, tokens=fed.tokens, position=fed.position)
+    export = _export_of(config.model, head.model_sha256)
+    rewritten = export.rewritten if export else {}
+    head = replace(
+        head, stands_for=here.stands_for, tokens=fed.tokens, position=fed.position, rewrites=rewritten
+    )
     earlier, moved = settle_earlier(place.path, head, resume=start.resume, force=start.force)
     fitted = with_earlier(here.config, earlier) if earlier else here.config
     clear_work(place)
@@ -102,7 +106,7 @@ def begin(
     if libraries:
         run.warnings.append(Diagnostic(None, "custom_operators", _CUSTOM))
     run.warnings += _keep_graph(config, fed, place.path, head.model_sha256)
-    run.warnings += _about_accuracy(config.model, head.model_sha256)
+    run.warnings += _about_accuracy(export) if export else []
     run.warnings += (*config.said_otherwise, *start.remarks)
     return run
 
@@ -182,13 +186,18 @@ def _keep_graph(config: ProfileConfig, fed: Feed, run_dir: Path, sha256: str) ->
     return []
 
 
-def _about_accuracy(model: Path, sha256: str) -> list[Diagnostic]:
-    """Return a remark if the export found that the program's outputs differ from PyTorch's."""
+def _export_of(model: Path, sha256: str) -> ExportResult | None:
+    """Return the export's record; not every program was exported here."""
     try:
         export = read_export(model)
     except ProfilingError:
-        return []  # not every program was exported here
-    if export.sha256 != sha256 or export.accuracy.ok:
+        return None
+    return export if export.sha256 == sha256 else None
+
+
+def _about_accuracy(export: ExportResult) -> list[Diagnostic]:
+    """Return a remark if the export found that the program's outputs differ from PyTorch's."""
+    if export.accuracy.ok:
         return []
     seen, lowering = export.accuracy.problem, export.accuracy.lowering
     if not seen and lowering is not None:

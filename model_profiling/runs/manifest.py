@@ -188,6 +188,8 @@ class Manifest:
     model: str = ""
     model_sha256: str = ""
     model_bytes: int = 0
+    rewrites: Mapping[str, int] = field(default_factory=dict)
+    """What --optimize rewrote in its graph, and in how many calls; from its export."""
     method: str = ""
     """The method that ran; empty if unknown."""
     fed: str = ""

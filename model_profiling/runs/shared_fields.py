@@ -18,6 +18,7 @@ from typing import Any, Literal, TypeVar, Union, get_args, get_origin, get_type_
 
 from model_profiling.config import names
 from model_profiling.config.series import KINDS, NOTE, default_label, switch_in_name
+from model_profiling.core.number_formats import IN_NAMES
 from model_profiling.runner.features import FEATURES, SME2_ONLY
 from model_profiling.runner.machine import PlatformName, TargetKind
 from model_profiling.statistics.speedup import Speedup
@@ -39,7 +40,7 @@ _VERSION = re.compile(r"\d{1,9}(?:\.\d{1,9}){1,4}(?:(?:a|b|rc|\.dev|\.post)\d{1,
 _COMPILER = re.compile(r"(?:Apple )?(?:g\+\+|gcc|clang\+\+|clang|zig)(?![\w+])")
 _SYSTEM = re.compile(r"\b(Debian|Ubuntu|Fedora|Android|macOS|kernel)\b\D{0,16}?(\d{1,9}(?:\.\d{1,9}){0,4})")
 _FUNCTION = re.compile(r"(?:xnn_|kai_|pthreadpool_|mem|__)\w{1,200}")
-_FORMAT = re.compile(r"(?:xnnpack|portable)_(?:fp32|fp16|int8-dynamic|int8|q8|int4(?:-\d+)?)(?:-kept)?")
+_FORMAT = re.compile(rf"(?:xnnpack|portable)_(?!own){IN_NAMES}")
 _OWN_WORDS = frozenset(["on", "off", "no", "without", "all", "baseline", "trace", "ladder", "neon"]).union(
     FEATURES, get_args(PlatformName), get_args(TargetKind)
 )
@@ -184,6 +185,7 @@ _OF_FIELDS: tuple[tuple[Rule, str], ...] = (
 )
 _RULES: Mapping[str, Rule] = {field: rule for rule, fields in _OF_FIELDS for field in fields.split()}
 _KEYS: Mapping[str, Rule] = {
+    "Manifest.rewrites": _matching(re.compile(r"[a-z -]{1,40}")),
     "MachineFacts.versions": _one_of(("python", "executorch", "compiler", "qemu")),
     "Entry.kernels": _name,
     "Entry.kernel_sizes": _name,

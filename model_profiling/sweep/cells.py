@@ -51,6 +51,7 @@ class Program:
     backend: str | None = None
     keep: tuple[str, ...] = ()
     calibration: str | None = None
+    optimize: bool | str = False
 
     @property
     def is_exported(self) -> bool:
@@ -214,7 +215,11 @@ def _programs(sweep: SweepConfig) -> Iterator[tuple[Program, str]]:
         for dtype in sweep.dtypes:
             for backend in sweep.backends:
                 name = sweep.program_name(model, dtype, backend)
-                given = sweep.keep.get(model, ()), sweep.calibrate.get(model)
+                given = (
+                    sweep.keep.get(model, ()),
+                    sweep.calibrate.get(model),
+                    sweep.optimize.get(model, False),
+                )
                 yield Program(name, model, dtype, backend, *given), _unsupported(model, dtype)
 
 

@@ -119,6 +119,7 @@ def export_program(program: Program, artifacts: Path, versions: str) -> TaskResu
             outdir=folder,
             calibration=program.calibration,
             keep=program.keep,
+            optimize=program.optimize,
         )
         exported = find_or_export(program.model, options)
         for path in sorted(exported.parent.iterdir(), key=lambda path: path == exported):

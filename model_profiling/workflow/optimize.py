@@ -17,10 +17,11 @@ from model_profiling.config import names
 from model_profiling.config.series import WarningLine
 from model_profiling.core import files
 from model_profiling.core.errors import ExportError, InputError, RunError, SetupError
-from model_profiling.core.formatting import did_you_mean, duration
+from model_profiling.core.formatting import duration
 from model_profiling.core.records import write_record
 from model_profiling.core.stdio import Progress, Silent
 from model_profiling.export import catalogue, rewrites
+from model_profiling.export.choice import OPTIMIZATION, known_rewrites
 from model_profiling.export.records import Applied, ExportResult
 from model_profiling.models.catalog import NamedModel
 from model_profiling.report.dtypes import OnSme2, read_on_sme2
@@ -94,11 +95,11 @@ def optimize_model(
     options, run, progress = options or ProfileOptions(), run or RunOptions(), progress or Silent()
     if isinstance(model, str) and model.endswith(".pte"):
         raise InputError(f"{model} is exported already, and no longer has a graph", "name the model itself")
-    wanted = asked_rewrites(only)
+    wanted = known_rewrites(tuple(only)) or rewrites.names()
     plan = plan_targets(options.target)
     place = open_target(plan.main)  # fail before anything is exported
     artifacts = options.outdir / "artifacts" if options.outdir else None
-    original = export_with(model, options, artifacts, progress)
+    original = export_with(model, options.model_copy(update={"optimize": False}), artifacts, progress)
     case = one_case(original.pte, options)
     home = names.runs_folder(original.pte, options.outdir) / f"{names.variant_of(original.pte)[1]}-optimized"
     files.make_folder(home)
@@ -132,12 +133,13 @@ def optimize_model(
         original=facts[0],
         optimized=facts[1],
         rewrites=tuple(outcomes),
+        kept=tuple(each.name for each in outcomes if program and each.decision != "dropped"),
         speedup=speedup,
         not_timed=search.not_timed,
         left=tuple(group.text for group in every.coverage.outside),
     )
     page = home / names.OPTIMIZATION_PAGE
-    write_record(home / names.OPTIMIZATION, found)
+    write_record(home / OPTIMIZATION, found)
     write_page(optimization_document(found), page, f"Optimizing {found.model}, {found.dtype}")
     return OptimizeOutcome(found, original.pte, program, page, compared.warnings if compared else ())
 
@@ -147,15 +149,6 @@ def _agrees(made: ExportResult, original: ExportResult) -> bool:
     ours, theirs = made.accuracy.lowering, original.accuracy.lowering
     as_near = not original.accuracy.ok and ours and theirs and ours.max_rel <= _AS_NEAR * theirs.max_rel
     return made.accuracy.ok or bool(as_near)
-
-
-def asked_rewrites(only: Sequence[str]) -> tuple[str, ...]:
-    known = rewrites.names()
-    for name in only:
-        if name not in known:
-            hint = did_you_mean(name, known) or f"choose from {', '.join(known)}"
-            raise InputError(f"there is no rewrite '{name}'", hint)
-    return tuple(only) or known
 
 
 @dataclass(slots=True)
@@ -181,7 +174,8 @@ class _Search:
         if key not in self.made:
             folder = self.folder / str(len(self.made))
             try:
-                made = export_with(self.model, self.options, folder, self.progress, rewrites=key)
+                chosen_options = self.options.model_copy(update={"optimize": tuple(sorted(key))})
+                made = export_with(self.model, chosen_options, folder, self.progress)
             except ExportError:
                 self.made[key] = None
             else:

@@ -24,6 +24,7 @@ from model_profiling.core.formatting import duration
 from model_profiling.core.number_formats import parse_format, under_either_name
 from model_profiling.core.stdio import Progress, Silent
 from model_profiling.export import exporter
+from model_profiling.export.choice import Optimize
 from model_profiling.export.exporter import export_model, versions
 from model_profiling.export.records import ExportResult, read_export
 from model_profiling.models import registry
@@ -69,6 +70,7 @@ class ProfileOptions(Schedule):
     backend: str | None = None
     calibration: str | None = None
     keep: tuple[str, ...] = ()
+    optimize: Optimize = False
     method: str | None = None
     lengths: Lengths = Field(default_factory=dict)
     """The length (or all sizes) of inputs that were exported with a variable one."""
@@ -122,17 +124,17 @@ def find_or_export(
         program = under_either_name(Path(model))
         if not program.is_file():
             raise InputError(f"there is no program {program}", "correct the path, or name a model to export")
-        given = {"--dtype": dtype, "--backend": backend, "--calibrate": calibration, "--keep": keep or None}
-        for option, value in given.items():
-            if value is not None:
+        given = {"--dtype": dtype, "--backend": backend, "--calibrate": calibration, "--keep": keep}
+        for option, value in {**given, "--optimize": options.optimize}.items():
+            if value:
                 raise InputError(
                     f"{program} is exported already", f"{option} applies to models; leave it out"
                 )
         return program
     dtype, backend = dtype or "fp32", backend or "xnnpack"
     artifacts = options.outdir / "artifacts" if options.outdir else None
-    # Calibration inputs and kept modules are the user's own, like a model of theirs.
-    own = not isinstance(model, str) or calibration or keep
+    # Calibration inputs, kept modules and a saved choice are the user's own, like a model of theirs.
+    own = not isinstance(model, str) or calibration or keep or options.optimize
     if not own and (current := _current_export(str(model), dtype, backend, artifacts)):
         progress.stage(f"using {current}")
         return current
@@ -146,7 +148,6 @@ def export_with(
     progress: Progress,
     *,
     dtype: str | None = None,
-    rewrites: Collection[str] = (),
 ) -> ExportResult:
     """Export `model` into `artifacts`, while nobody measures on this machine."""
     what = f"exports {model if isinstance(model, str) else model.name}"
@@ -158,7 +159,7 @@ def export_with(
             outdir=artifacts,
             calibration=options.calibration,
             keep=options.keep,
-            rewrites=rewrites,
+            optimize=options.optimize,
             progress=progress,
         )
 

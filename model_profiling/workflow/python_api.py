@@ -22,6 +22,7 @@ from model_profiling.core.files import StrPath, as_path
 from model_profiling.core.formatting import did_you_mean
 from model_profiling.core.number_formats import FORMATS, FORMATS_HELP, parse_format
 from model_profiling.core.stdio import Progress
+from model_profiling.export.choice import Optimize
 from model_profiling.models.catalog import given_model
 from model_profiling.runner.machine import TargetChoice, parse_target, target_kinds
 from model_profiling.targets.machine_lock import may_wait
@@ -58,6 +59,7 @@ class CommonSettings(TypedDict, total=False):
     backend: str | None
     calibration: str | None
     keep: tuple[str, ...] | None
+    optimize: SkipValidation[Optimize | None]
     threads: ThreadCounts | None
     budget_s: Duration | None
     sample: Flag | None
@@ -128,8 +130,9 @@ def profile(
     `dtype` is fp32 (the default), fp16, int8, int8-dynamic, int4, int4:GROUP or `file.py:quantizer`; with
     "all" or a list of them the formats take turns, and the result is a `DtypesOutcome`. `settings` are the
     options of `sme2prof profile`: target ("auto", "host", "emulated", "android:SERIAL", "ssh:HOST"),
-    backend, calibration, keep, method, lengths, values, threads, budget_s, sample, ladder, quick, evidence,
-    outdir, force, wait. A `TargetChoice` also says a phone's power mode; rarer settings live in a config.
+    backend, calibration, keep, optimize (True, or the path of an optimization.json), method, lengths, values,
+    threads, budget_s, sample, ladder, quick, evidence, outdir, force, wait. A `TargetChoice` also says a
+    phone's power mode; rarer settings live in a config.
     `method`, `lengths` ({"tokens": 32}, or all sizes of the input: (1, 32)) and `values` ({"input_pos": 256})
     choose what of the program runs. If others measure on this machine, it waits; with `wait=False` that is an
     `InputError`.

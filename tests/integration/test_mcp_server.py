@@ -92,6 +92,7 @@ def test_tools_are_what_click_declares(client: Assistant) -> None:
     assert asked["budget"]["type"] == "number" and asked["budget"]["description"].endswith("Default: 30.")
     assert asked["target"]["default"] == "auto"
     assert asked["keep"]["type"] == "array" and asked["quick"]["type"] == "boolean"
+    assert asked["optimize"]["type"] == ["boolean", "string"]
     assert not {"debug", "force", "json", "power_mode", "quiet"} & asked.keys()
     assert not {"csv", "parquet", "out"} & listed["query"].input_schema["properties"].keys()
     assert not {"scheduler", "tls_key"} & listed["sweep"].input_schema["properties"].keys()

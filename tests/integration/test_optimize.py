@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 import torch
+from conftest import ON_ARM
 from said import says
 from torch import Tensor, nn
 
@@ -86,7 +87,8 @@ def test_from_the_command_line_a_program_is_made_faster(
     ]
     assert main(words) == 0
     facts = json.loads(capsys.readouterr().out)
-    assert facts["kept"] == ["mish"] and facts["speedup"]["ratio"] > 1.2
+    assert facts["kept"] == ["mish"]
+    assert facts["speedup"]["ratio"] > 1.2 if ON_ARM else "Arm" in facts["not_timed"]
     program = Path(facts["program"])
     assert program.name == "nets_net_xnnpack_fp32-optimized.pte" and program.is_file()
     summary = json.loads(Path(f"{program}.json").read_text())
@@ -95,5 +97,12 @@ def test_from_the_command_line_a_program_is_made_faster(
     home = Path(facts["report"]).parent
     assert json.loads((home / "optimization.json").read_text())["optimized"]["operators_outside"] == 0
     says((home / "optimization.md").read_text(), facts["verdict"], "x * n / (n + 2)", "nets.py:7")
+    assert main(["export", f"{file}:net", "--optimize", str(home), "--outdir", str(tmp_path / "again")]) == 0
+    says(capsys.readouterr().out, "rewritten", "mish (1)")
+    assert (tmp_path / "again" / program.name).read_bytes() == program.read_bytes()
     assert main(["optimize", str(program)]) == 2
     assert not list(home.glob(".candidates*")), "what was only tried is gone"
+    assert main(["profile", str(program), "--target", "host", "--quick", "--outdir", str(tmp_path)]) == 0
+    (manifest,) = (tmp_path / "runs" / "xnnpack_fp32-optimized").glob("*/manifest.json")
+    assert json.loads(manifest.read_text())["rewrites"] == {"mish": 1}
+    says(manifest.with_name("report.md").read_text(), "Rewritten", "mish (1)")

@@ -63,7 +63,7 @@ def test_what_a_rewrite_answers_is_in_the_delegate_with_it(factory: str, dtype: 
     model = f"{MODELS / 'rewritable.py'}:{factory}"
     before = export_model(model, dtype=dtype, outdir=tmp_path)
     assert before.coverage.undelegated and all(left.rewrite for left in before.coverage.undelegated)
-    after = export_model(model, dtype=dtype, outdir=tmp_path, rewrites=rewrites.names())
+    after = export_model(model, dtype=dtype, outdir=tmp_path, optimize=rewrites.names())
     assert (after.coverage.undelegated, after.coverage.partitions) == ((), 1)
     assert after.accuracy.ok and after.pte.name.endswith(f"_{dtype}-optimized.pte")
     assert {left.rewrite for left in before.coverage.undelegated} <= {each.rewrite for each in after.rewrites}

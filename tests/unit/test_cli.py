@@ -140,7 +140,7 @@ def test_what_people_type_stays_few_options() -> None:
     typed = (
         "--target --threads --dtype --keep --calibrate --method --length --input --quick --budget --sample"
     )
-    typed += " --ladder --evidence --outdir --no-wait --quiet --json --force"
+    typed += " --optimize --ladder --evidence --outdir --no-wait --quiet --json --force"
     assert set(typed.split()) <= set(shown_options(commands["profile"]))
 
 

@@ -111,24 +111,28 @@ def test_a_program_has_its_dtype_and_a_model_what_it_supports(tmp_path: Path) ->
 
 
 def test_formats_layers_and_inputs_of_your_own(tmp_path: Path) -> None:
-    (tmp_path / "own.py").write_text("")
+    for name in ("own.py", "optimization.json"):
+        (tmp_path / name).write_text("")
     changed: Raw = {
         "models": ["toy_cnn", "own.py:make"],
         "dtypes": ["fp32", "fp16", "int4:32", "own.py:quantizer"],
         "keep": {"toy_cnn": ["features.0"]},
         "calibrate": {"own.py:make": "own.py:inputs"},
+        "optimize": {"own.py:make": "optimization.json", "toy_cnn": True},
         "exclude": [{"dtype": "own.py:quantizer", "model": "toy_cnn"}],
     }
     jsonschema.validate(GOOD | changed, sweep_schema())
     measured = cells_of(sweep_of(tmp_path, **changed))
     programs = {cell.program.name: cell.program for cell in measured}
     assert list(programs) == [
-        "toy_cnn_xnnpack_fp32",  # all of it is in fp32
-        "toy_cnn_xnnpack_fp16-kept",
-        "toy_cnn_xnnpack_int4-32-kept",
-        *(f"own_make_xnnpack_{word}" for word in ("fp32", "fp16", "int4-32", "own-quantizer")),
+        "toy_cnn_xnnpack_fp32-optimized",  # all of it is in fp32
+        "toy_cnn_xnnpack_fp16-kept-optimized",
+        "toy_cnn_xnnpack_int4-32-kept-optimized",
+        *(f"own_make_xnnpack_{word}-optimized" for word in ("fp32", "fp16", "int4-32", "own-quantizer")),
     ]
-    kept, own = programs["toy_cnn_xnnpack_fp16-kept"], programs["own_make_xnnpack_own-quantizer"]
+    kept = programs["toy_cnn_xnnpack_fp16-kept-optimized"]
+    own = programs["own_make_xnnpack_own-quantizer-optimized"]
+    assert (kept.optimize, own.optimize) == (True, f"{tmp_path}/optimization.json")
     assert (kept.keep, kept.calibration) == (("features.0",), None)
     assert (own.keep, own.calibration) == ((), f"{tmp_path}/own.py:inputs")
     assert own.dtype == f"{tmp_path}/own.py:quantizer" and own.model == f"{tmp_path}/own.py:make"
@@ -140,6 +144,8 @@ def test_formats_layers_and_inputs_of_your_own(tmp_path: Path) -> None:
         ({"keep": {"toy": ["a"]}}, "keep 'toy'"),
         ({"calibrate": {"x.pte": "a.npz"}}, "calibrate x.pte' exported"),
         ({"keep": {"toy_cnn": []}}, "keep.toy_cnn list 1"),
+        ({"optimize": {"toy_cnn": "gone.json"}}, "optimize.toy_cnn gone.json optimization.json"),
+        ({"optimize": {"toy_cnn": False}}, "optimize.toy_cnn true"),
         ({"dtypes": ["a.py:q", "b.py:q"]}, "models toy_cnn_xnnpack_own-q twice rename"),
         ({"modells": []}, "modells 'models'"),
         ({"budget_s": 3}, "budget_s schedule"),
