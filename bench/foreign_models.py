@@ -1,9 +1,10 @@
-"""Fourteen architectures as PyPI's `transformers` builds them: small, from config objects, without weights.
+"""Fourteen architectures as PyPI's `transformers` builds them, and an LSTM: small, without weights.
 
     pip install transformers
     python bench/zoo_campaign.py bench/foreign_models.py:* --dtypes fp32,fp16,int8,int8-dynamic
+    python bench/optimize_zoo.py --structure
 
-`zoo_campaign.py` exports and runs each of them; `*` stands for all of them.
+`zoo_campaign.py` exports and runs each of them, `optimize_zoo.py` rewrites their graphs; `*` stands for all.
 """
 
 from __future__ import annotations
@@ -115,7 +116,20 @@ def mobilevit() -> Made:
     return Called(hf.MobileViTForImageClassification(hf.MobileViTConfig()), "pixel_values"), (_image(256),)
 
 
+class Recurrent(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.cells, self.head = nn.LSTM(40, 128, num_layers=2, batch_first=True), nn.Linear(128, 30)
+
+    def forward(self, frames: Tensor) -> Tensor:
+        return self.head(self.cells(frames)[0])
+
+
+def lstm() -> Made:
+    return Recurrent(), (torch.randn(1, 16, 40),)
+
+
 MODELS: tuple[Callable[[], Made], ...] = (
     vit, swin, distilbert, mobilebert, wav2vec2, whisper_encoder, sam_vision, llama, efficientnet, convnext,
-    mobilenet_v2, resnet, segformer, mobilevit,
+    mobilenet_v2, resnet, segformer, mobilevit, lstm,
 )  # fmt: skip
