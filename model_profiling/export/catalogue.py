@@ -43,7 +43,7 @@ CONSTANTS = "constants"
 """What no input reaches is computed once, when the program is made."""
 CONSTANTS_WHY = "what no input reaches is computed in every inference"
 CONSTANTS_INSTEAD = "self.register_buffer(name, value), computed in __init__"
-ONLY_IF_MEASURED = ("layer norm",)
+ONLY_IF_MEASURED = ("layer norm", "group norm")
 """Rewrites that join delegates and may still be slower: without times they are left out."""
 
 

@@ -10,8 +10,6 @@ from model_profiling.core.errors import InputError
 from model_profiling.core.files import StrPath, as_path
 from model_profiling.core.formatting import did_you_mean
 from model_profiling.core.records import read_record
-from model_profiling.export import rewrites
-from model_profiling.export.catalogue import ONLY_IF_MEASURED
 
 OPTIMIZATION = "optimization.json"
 Optimize = bool | StrPath | tuple[str, ...]
@@ -33,7 +31,9 @@ class SavedChoice:
 
 
 def chosen_rewrites(optimize: Optimize, model: str, source: str, program: Path) -> tuple[str, ...] | None:
-    """Return the rewrites for `model`, whose program will be `program`; None if nothing is rewritten."""
+    """Return the rewrites for `model`, whose program will be `program`; None if it is to stay as it is."""
+    from model_profiling.export.catalogue import ONLY_IF_MEASURED
+
     if isinstance(optimize, tuple):
         return known_rewrites(optimize) or None
     if optimize is False:
@@ -49,11 +49,17 @@ def chosen_rewrites(optimize: Optimize, model: str, source: str, program: Path) 
     saved = program.parent.parent / "runs" / program.stem.removeprefix(f"{model}_") / OPTIMIZATION
     if saved.is_file() and (choice := _read(saved)).is_for(model, source):
         return choice.kept
-    return tuple(name for name in rewrites.names() if name not in ONLY_IF_MEASURED)
+    return tuple(name for name in _known() if name not in ONLY_IF_MEASURED)
+
+
+def _known() -> tuple[str, ...]:
+    from model_profiling.export.rewrites import names
+
+    return names()
 
 
 def known_rewrites(given: tuple[str, ...]) -> tuple[str, ...]:
-    known = rewrites.names()
+    known = _known()
     for name in given:
         if name not in known:
             hint = did_you_mean(name, known) or f"choose from {', '.join(known)}"
@@ -73,7 +79,7 @@ def choice_file(given: StrPath) -> Path:
 
 def _read(path: Path) -> SavedChoice:
     choice = read_record(SavedChoice, path, _AGAIN)
-    unknown = [name for name in choice.kept if name not in rewrites.names()]
+    unknown = [name for name in choice.kept if name not in _known()]
     if unknown:
         raise InputError(f"{path} has the rewrite '{unknown[0]}', which this kit does not have", _AGAIN)
     return choice

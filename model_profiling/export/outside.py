@@ -102,11 +102,7 @@ REPLACEMENTS: tuple[Replacement, ...] = (
         _UNNORM, reason="Expected weight to be a static param", made_by="weight_norm", rewrite=CONSTANTS
     ),
     _rewritten("attention", call="scaled_dot_product_attention"),
-    Replacement(
-        "the steps of the layer, one after another: gates with nn.Linear, split by slices (gates[:, :n]), "
-        "the first state as a buffer",
-        module_class=r"torch\.nn\.modules\.rnn\..*",
-    ),
+    _rewritten("recurrent layers", module_class=r"torch\.nn\.modules\.rnn\..*"),
     _rewritten("batched matmul", call="matmul", operator=r"aten\.expand_copy\.default", dtype=_FLOAT),
     Replacement(
         "a dimension of 1, times a buffer of ones, instead of the repetition: (x.reshape(n, c, 1, l) * "
@@ -147,9 +143,9 @@ REPLACEMENTS: tuple[Replacement, ...] = (
         dtype=_FLOAT,
     ),
     Replacement(COMPUTED_ONCE, constant=True, rewrite=CONSTANTS),
-    Replacement(
-        "x * torch.sigmoid(1.702 * x) with 1.702 as a buffer, an approximation of GELU that the delegate "
-        "takes; or export fp32",
+    _rewritten(
+        "half-precision activations",
+        2,
         operator=r"aten\.gelu\.default",
         reason="GELU does not support fp16",
     ),
@@ -178,6 +174,7 @@ REPLACEMENTS: tuple[Replacement, ...] = (
         reason=r"mean\.dim only supports averaging 4D tensors, got.*",
         dtype=_FLOAT,
     ),
+    _rewritten("group norm", operator=r"aten\.native_group_norm\.default", dtype=_FLOAT),
     _rewritten("layer norm", operator=r"aten\.native_layer_norm\.default", dtype=".*" + _FLOAT),
     Replacement(_OWN_DTYPE, call="softmax|to|float|half|type_as", operator=_COPY, reason=_CONVERSION),
     Replacement("x * ones, a buffer of ones of the larger shape", call="expand", dtype=_FLOAT),

@@ -7,6 +7,7 @@ import math
 from collections.abc import Sequence
 from typing import Any
 
+from model_profiling.export import layers
 from model_profiling.export.catalogue import (
     BY_OPERATOR,
     CATALOGUE,
@@ -25,7 +26,7 @@ from model_profiling.export.catalogue import (
     sizes,
 )
 
-__all__ = ["BY_OPERATOR", "CATALOGUE", "names"]
+__all__ = ["BY_OPERATOR", "CATALOGUE", "layers", "names"]
 
 # Attention.
 
@@ -264,6 +265,19 @@ def half_hardswish(self: Tensor) -> Tensor:
 
 
 @rewrite(
+    "half-precision activations",
+    "aten.gelu.default",
+    why="in fp16 this activation is computed in fp32, outside the delegate",
+    instead="x * torch.sigmoid(x * (1.5957691 + 0.0713548 * x * x)), both numbers as buffers: the tanh form "
+    "of GELU, which differs from the other by less than fp16 rounds",
+)
+def half_gelu(self: Tensor, **_: Any) -> Tensor:
+    require(is_half(self))
+    bent = self * self * number(self, 0.0713548) + number(self, 1.5957691)
+    return self * (self * bent).sigmoid()
+
+
+@rewrite(
     "elu",
     "aten.elu.default",
     why="elu is computed outside the delegate",
@@ -298,34 +312,6 @@ def powers(self: Tensor, exponent: float) -> Tensor:
         return self.sqrt()
     square = self * self
     return square * (self if exponent == 3 else square)
-
-
-@rewrite(
-    "layer norm",
-    "aten.layer_norm.default",
-    why="a layer norm is computed outside the delegate, and cuts it in two",
-    instead="d = x - F.linear(x, row); d * torch.rsqrt(F.linear(d * d, row) + eps) * weight + bias, "
-    "with row = 1 / n; this needs several operators: measure whether it is faster",
-)
-def layer_norm(
-    input: Tensor,
-    normalized_shape: Sequence[int],
-    *,
-    weight: Tensor | None = None,
-    bias: Tensor | None = None,
-    eps: float = 1e-5,
-    **_: Any,
-) -> Tensor:
-    import torch
-    from torch.nn import functional
-
-    require(len(normalized_shape) == 1 and is_floating(input) and len(sizes(input)) >= 2)
-    fixed(*normalized_shape)
-    row = input.new_full((1, normalized_shape[0]), 1 / normalized_shape[0])
-    apart = input - functional.linear(input, row)
-    normal = apart * torch.rsqrt(functional.linear(apart * apart, row) + number(input, eps))
-    normal = normal if weight is None else normal * weight
-    return normal if bias is None else normal + bias
 
 
 # Parts of tensors.
@@ -442,6 +428,32 @@ def masks(self: Tensor, mask: Tensor, value: Any) -> Tensor:
     lowest = torch.finfo(dtype_of(self)).min
     filled = torch.where(mask, max(float(value), lowest), 0.0).to(dtype_of(self))
     return self * keep + filled
+
+
+@rewrite(
+    "masks",
+    "aten.where.self",
+    "aten.where.ScalarOther",
+    "aten.where.ScalarSelf",
+    why="a choice that is the same for every input is made outside the delegate",
+    instead="with float buffers, where the condition is the same for every input: x * keep + y * (1 - keep)",
+)
+def choices(condition: Tensor, self: Any, other: Any) -> Tensor:
+    tensors = [side for side in (self, other) if not isinstance(side, int | float)]
+    require(is_constant(condition) and len({dtype_of(side) for side in tensors}) == 1)
+    require(is_floating(tensors[0]))
+    dtype = dtype_of(tensors[0])
+    return _chosen(condition, self, dtype) + _chosen(condition.logical_not(), other, dtype)
+
+
+def _chosen(condition: Tensor, side: Any, dtype: Any) -> Tensor:
+    """The side where it is chosen, and 0 elsewhere; infinities of constants become the largest number."""
+    import torch
+
+    if not isinstance(side, int | float) and not is_constant(side):
+        return side * condition.to(dtype)
+    most = torch.finfo(dtype).max
+    return torch.where(condition, side, 0.0).clamp(-most, most).to(dtype)
 
 
 def names() -> tuple[str, ...]:

@@ -142,7 +142,14 @@ CASES: tuple[tuple[Branch, Branch], ...] = (
 )
 # Those that stay outside in fp16 only, or want something else there; GELU comes first.
 HALF_CASES: tuple[tuple[Branch, Branch], ...] = (
-    (of(F.gelu), of(lambda x, slope: x * torch.sigmoid(slope * x), slope=torch.tensor([1.702]))),
+    (
+        of(F.gelu),
+        of(
+            lambda x, first, third: x * torch.sigmoid(x * (first + third * x * x)),
+            first=torch.tensor([1.5957691]),
+            third=torch.tensor([0.0713548]),
+        ),
+    ),
     (of(lambda x: x * 1.5), of(lambda x, scale: x * scale, scale=torch.tensor([1.5]))),
     (of(lambda x: x.softmax(-1, dtype=torch.float32).to(x.dtype)), of(lambda x: x.softmax(-1))),
     (

@@ -168,6 +168,41 @@ class Gate(nn.Module):
         return self.act(y) * y
 
 
+class Grouped(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.norm = nn.GroupNorm(2, 8)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.norm(x)
+
+
+class Recurrent(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.first = nn.LSTM(64, 4, batch_first=True, bidirectional=True)
+        self.second = nn.GRU(8, 4, num_layers=2)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.second(self.first(x.flatten(2))[0])[0]
+
+
+class Chosen(nn.Module):
+    mask: Tensor
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.register_buffer("mask", torch.ones(8, 8).tril() > 0)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return torch.where(self.mask, x, -1.0) + torch.where(self.mask, x * 2.0, x)
+
+
+class Gelu(nn.Module):
+    def forward(self, x: Tensor) -> Tensor:
+        return F.gelu(x)
+
+
 class Twice(nn.Module):
     def forward(self, x: Tensor) -> Tensor:
         return torch.cat((*x.chunk(2, 1), *x.tanh().chunk(2, 1)), 2)
@@ -235,8 +270,9 @@ class Layered(nn.Module):
 CASES = (
     Chunks, LastChunks, Splits, Steps, Pooled, Padded, Hard, Elu, ScaledElu, Total, Largest, Rolled, Mean,
     Softmax, Unsqueezed, Squeezed, Selected, Unbound, Cube, Root, Product, Heads, ManyWidths, Twice,
+    Grouped, Recurrent, Chosen,
 )  # fmt: skip
-HALF_CASES = (Glu, GluLast, Gate)
+HALF_CASES = (Glu, GluLast, Gate, Gelu)
 OTHERS = (PartOfTheImage, ChannelSum, ChannelAmax, InALoop, InPlace, Broadcast, Helped, Layered)
 
 

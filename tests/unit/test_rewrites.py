@@ -9,6 +9,7 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from torch import nn
 
 from model_profiling.export.catalogue import Unfit
 from model_profiling.export.rewrites import BY_OPERATOR, CATALOGUE
@@ -143,6 +144,48 @@ def _masked(draw: Draw, dtype: torch.dtype) -> Call:
     return [_tensor(draw, *shape, dtype=dtype), _tensor(draw, *shape) > 0, filling], {}
 
 
+def _group_norm(draw: Draw, dtype: torch.dtype) -> Call:
+    groups, each = draw(st.integers(1, 3)), draw(st.integers(1, 3))
+    shape = [draw(small), groups * each, *draw(st.lists(st.integers(2, 4), min_size=1, max_size=2))]
+    weights = [_tensor(draw, groups * each, dtype=dtype) if draw(st.booleans()) else None for _ in range(2)]
+    return [_tensor(draw, *shape, dtype=dtype), groups, *weights], {}
+
+
+def _choice(draw: Draw, dtype: torch.dtype) -> Call:
+    shape = _shape(draw)
+    return [
+        _tensor(draw, *shape) > 0,
+        _tensor(draw, *shape, dtype=dtype),
+        _tensor(draw, *shape, dtype=dtype),
+    ], {}
+
+
+def _choice_of_number(draw: Draw, dtype: torch.dtype) -> Call:
+    condition, tensor, _ = _choice(draw, dtype)[0]
+    return [condition, tensor, draw(st.sampled_from([0.0, 1.5, -10000.0]))], {}
+
+
+def _choice_or_number(draw: Draw, dtype: torch.dtype) -> Call:
+    condition, tensor, value = _choice_of_number(draw, dtype)[0]
+    return [condition, value, tensor], {}
+
+
+def _recurrent(kind: type[nn.RNNBase]) -> Callable[[Draw, torch.dtype], Call]:
+    def call(draw: Draw, dtype: torch.dtype) -> Call:
+        width, hidden, layers, batch = (draw(st.integers(1, 3)) for _ in range(4))
+        biases, both, first = (draw(st.booleans()) for _ in range(3))
+        torch.manual_seed(draw(st.integers(0, 1000)))
+        made = kind(width, hidden, layers, bias=biases, bidirectional=both).to(dtype)  # type: ignore[call-arg]
+        params = [weight.detach() for weight in made._flat_weights if weight is not None]
+        state = _tensor(draw, layers * (1 + both), batch, hidden, dtype=dtype)
+        length = draw(st.integers(1, 9))
+        frames = _tensor(draw, *((batch, length) if first else (length, batch)), width, dtype=dtype)
+        states = [state, state * 0.5] if kind is nn.LSTM else state
+        return [frames, states, params, biases, layers, 0.0, False, both, first], {}
+
+    return call
+
+
 CALLS: dict[str, Callable[[Draw, torch.dtype], Call]] = {
     "scaled_dot_product_attention.default": _attention,
     "matmul.default": _matmul,
@@ -160,6 +203,13 @@ CALLS: dict[str, Callable[[Draw, torch.dtype], Call]] = {
     "softmax.int": _one_dim,
     "pow.Tensor_Scalar": _power,
     "layer_norm.default": _norm,
+    "group_norm.default": _group_norm,
+    "lstm.input": _recurrent(nn.LSTM),
+    "gru.input": _recurrent(nn.GRU),
+    "gelu.default": _elementwise,
+    "where.self": _choice,
+    "where.ScalarOther": _choice_of_number,
+    "where.ScalarSelf": _choice_or_number,
     "chunk.default": _chunk,
     "split.Tensor": _chunk,
     "split_with_sizes.default": _split,
