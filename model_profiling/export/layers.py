@@ -29,15 +29,23 @@ _JOINED = 4
 """XNNPACK joins up to five tensors at once."""
 
 
-def _normal(rows: Tensor, count: int, eps: float) -> Tensor:
-    """Rows of `count` numbers with mean 0 and variance 1. A mean is a product with 1/n, because the delegate
-    has no mean over the last dimension."""
-    import torch
+def row_mean(rows: Tensor) -> Tensor:
+    """The mean over the last dimension, which stays: a product with 1/n, because the delegate has no such
+    mean."""
     from torch.nn import functional
 
-    row = rows.new_full((1, count), 1 / count)
-    apart = rows - functional.linear(rows, row)
-    return apart * torch.rsqrt(functional.linear(apart * apart, row) + number(rows, eps))
+    count = sizes(rows)[-1]
+    fixed(count)
+    require(is_floating(rows) and (count <= _MOST_IN_HALF or not is_half(rows)))
+    return functional.linear(rows, rows.new_full((1, count), 1 / count))
+
+
+def _normal(rows: Tensor, eps: float) -> Tensor:
+    """Rows with mean 0 and variance 1."""
+    import torch
+
+    apart = rows - row_mean(rows)
+    return apart * torch.rsqrt(row_mean(apart * apart) + number(rows, eps))
 
 
 @rewrite(
@@ -56,9 +64,8 @@ def layer_norm(
     eps: float = 1e-5,
     **_: Any,
 ) -> Tensor:
-    require(len(normalized_shape) == 1 and is_floating(input) and len(sizes(input)) >= 2)
-    fixed(*normalized_shape)
-    normal = _normal(input, normalized_shape[0], eps)
+    require(len(normalized_shape) == 1 and len(sizes(input)) >= 2)
+    normal = _normal(input, eps)
     normal = normal if weight is None else normal * weight
     return normal if bias is None else normal + bias
 
@@ -81,8 +88,7 @@ def group_norm(
     shape = sizes(input)
     fixed(*shape)
     count = math.prod(shape[1:]) // num_groups
-    require(is_floating(input) and (count <= _MOST_IN_HALF or not is_half(input)))
-    normal = _normal(input.reshape(shape[0] * num_groups, count), count, eps).reshape(shape)
+    normal = _normal(input.reshape(shape[0] * num_groups, count), eps).reshape(shape)
     channels = (1, shape[1], *(1 for _ in shape[2:]))
     normal = normal if weight is None else normal * weight.reshape(channels)
     return normal if bias is None else normal + bias.reshape(channels)

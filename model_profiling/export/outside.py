@@ -149,7 +149,7 @@ REPLACEMENTS: tuple[Replacement, ...] = (
         operator=r"aten\.gelu\.default",
         reason="GELU does not support fp16",
     ),
-    _rewritten("image mean", operator=r"aten\.mean\.dim", reason=r"mean\.dim only supports keepdim=True"),
+    _rewritten("means", operator=r"aten\.mean\.dim", reason=r"mean\.dim only supports keepdim=True"),
     _rewritten("softmax", operator=r"aten\._softmax\.default", reason="dim must be the last dim.*"),
     Replacement(
         "a ConvTranspose2d that copies each channel, if the scale is a whole number: kernel and stride "
@@ -173,6 +173,7 @@ REPLACEMENTS: tuple[Replacement, ...] = (
         operator=r"aten\.mean\.dim",
         reason=r"mean\.dim only supports averaging 4D tensors, got.*",
         dtype=_FLOAT,
+        rewrite="means",
     ),
     _rewritten("group norm", operator=r"aten\.native_group_norm\.default", dtype=_FLOAT),
     _rewritten("layer norm", operator=r"aten\.native_layer_norm\.default", dtype=".*" + _FLOAT),

@@ -3,16 +3,14 @@
 from __future__ import annotations
 
 import itertools
-import math
 from collections.abc import Sequence
 from typing import Any
 
-from model_profiling.export import layers
+from model_profiling.export import attention
 from model_profiling.export.catalogue import (
     BY_OPERATOR,
     CATALOGUE,
     CONSTANTS,
-    Size,
     Tensor,
     dtype_of,
     fixed,
@@ -25,91 +23,9 @@ from model_profiling.export.catalogue import (
     rewrite,
     sizes,
 )
+from model_profiling.export.layers import row_mean
 
-__all__ = ["BY_OPERATOR", "CATALOGUE", "layers", "names"]
-
-# Attention.
-
-
-@rewrite(
-    "attention",
-    "aten.scaled_dot_product_attention.default",
-    why="attention as one call is taken apart into steps that the delegate refuses",
-    instead="torch.bmm(torch.softmax(torch.bmm(q * scale, k.transpose(1, 2)) + mask, -1), v), with batch and "
-    'heads as one dimension (transformers: attn_implementation="eager")',
-)
-def attention(
-    query: Tensor,
-    key: Tensor,
-    value: Tensor,
-    *,
-    attn_mask: Tensor | None = None,
-    dropout_p: float = 0.0,
-    is_causal: bool = False,
-    scale: float | None = None,
-    enable_gqa: bool = False,
-) -> Tensor:
-    import torch
-
-    *batch, length, width = sizes(query)
-    *key_batch, key_length, _ = sizes(key)
-    require(dropout_p == 0 and 1 <= len(batch) == len(key_batch) <= 2 and is_floating(query))
-    fixed(width)
-    made = sizes(value)[-1]
-    heads, key_heads = (batch[-1], key_batch[-1]) if len(batch) == 2 else (1, 1)
-    groups = 1
-    if enable_gqa:
-        fixed(heads, key_heads)
-        groups = heads // key_heads
-    outer = batch[0]  # with three dimensions, all that stands before the length
-    scaled = query * number(query, 1 / math.sqrt(width) if scale is None else scale)
-    if len(batch) == 2:
-        scaled = scaled.reshape(outer * key_heads, groups * length, width)
-        key, value = key.flatten(0, 1), value.flatten(0, 1)
-    scores = torch.bmm(scaled, key.transpose(1, 2))
-    if is_causal:
-        fixed(length, key_length)
-        attn_mask = query.new_full((length, key_length), torch.finfo(dtype_of(query)).min).triu(1)
-    if attn_mask is not None:
-        scores = _masked(scores, attn_mask, (outer, key_heads, groups, length, key_length), query)
-    weights = torch.softmax(scores, -1)
-    return torch.bmm(weights, value).reshape(*batch, length, made)
-
-
-def _masked(scores: Tensor, mask: Tensor, shape: tuple[Size, ...], query: Tensor) -> Tensor:
-    import torch
-
-    outer, heads, groups, length, key_length = shape
-    if dtype_of(mask) == torch.bool:
-        lowest = number(query, torch.finfo(dtype_of(query)).max)
-        mask = (mask.to(dtype_of(query)) - number(query, 1.0)) * lowest
-    require(is_floating(mask))
-    before = sizes(mask)[:-2]
-    if groups == 1 and all(size == 1 for size in before if type(size) is int) and len(before) < 3:
-        fixed(*before)
-        return scores + mask.reshape(*sizes(mask)[-2:])
-    fixed(*before)
-    own = [1] * (2 - len(before)) + before
-    require(own[1] == 1 or groups == 1)
-    full = scores.reshape(outer, heads, groups, length, key_length)
-    full = full + mask.reshape(own[0], own[1], 1, *sizes(mask)[-2:])
-    return full.reshape(outer * heads, groups * length, key_length)
-
-
-@rewrite(
-    "batched matmul",
-    "aten.matmul.default",
-    why="a product of tensors with four dimensions is expanded and copied outside the delegate",
-    instead="torch.bmm(x.flatten(0, -3), y.flatten(0, -3)), with a reshape behind it",
-)
-def matmul(self: Tensor, other: Tensor) -> Tensor:
-    left, right = sizes(self), sizes(other)
-    require(len(left) == len(right) >= 3 and is_floating(self))
-    fixed(*left[:-2], *right[:-2])
-    require(left[:-2] == right[:-2])
-    product = self.flatten(0, -3).bmm(other.flatten(0, -3))
-    return product.reshape(*left[:-1], right[-1]) if len(left) > 3 else product
-
+__all__ = ["BY_OPERATOR", "CATALOGUE", "attention", "names"]
 
 # Pools and sums over images.
 
@@ -163,13 +79,18 @@ def adaptive_pool(self: Tensor, output_size: Sequence[int]) -> Tensor:
 
 
 @rewrite(
-    "image mean",
+    "means",
     "aten.mean.dim",
-    why="the delegate takes a mean over an image only with keepdim=True",
-    instead="x.mean((2, 3), keepdim=True).flatten(1)",
+    why="the delegate takes a mean only over an image, and with keepdim=True",
+    instead="x.mean((2, 3), keepdim=True).flatten(1); over the last dimension F.linear(x, row), row = 1 / n",
 )
-def image_mean(self: Tensor, dim: Sequence[int] | None, keepdim: bool = False, dtype: Any = None) -> Tensor:
-    require(not keepdim and dtype is None)
+def mean(self: Tensor, dim: Sequence[int] | None, keepdim: bool = False, dtype: Any = None) -> Tensor:
+    require(dtype is None)
+    shape = sizes(self)
+    if len(shape) > 1 and [each % len(shape) for each in dim or ()] == [len(shape) - 1]:
+        made = row_mean(self)
+        return made if keepdim else made.reshape(shape[:-1])
+    require(not keepdim)
     over_image(self, dim)
     return self.mean((2, 3), keepdim=True).flatten(1)
 
@@ -392,6 +313,16 @@ def reshapes(self: Tensor, dim: Any, operator: str = "") -> Tensor:
     left = [size for place, size in enumerate(shape) if place not in dims or size != 1]
     require(left)
     return self.reshape(left)
+
+
+@rewrite(
+    "reshapes",
+    "aten.alias.default",
+    why="a slice of everything copies outside the delegate",
+    instead="x",
+)
+def everything(self: Tensor) -> Tensor:
+    return self
 
 
 @rewrite(

@@ -187,6 +187,12 @@ class Recurrent(nn.Module):
         return self.second(self.first(x.flatten(2))[0])[0]
 
 
+class RootMeanSquare(nn.Module):
+    def forward(self, x: Tensor) -> Tensor:
+        rows = x.flatten(2)
+        return rows * torch.rsqrt((rows * rows).mean(-1, keepdim=True) + 1e-5)
+
+
 class Chosen(nn.Module):
     mask: Tensor
 
@@ -270,7 +276,7 @@ class Layered(nn.Module):
 CASES = (
     Chunks, LastChunks, Splits, Steps, Pooled, Padded, Hard, Elu, ScaledElu, Total, Largest, Rolled, Mean,
     Softmax, Unsqueezed, Squeezed, Selected, Unbound, Cube, Root, Product, Heads, ManyWidths, Twice,
-    Grouped, Recurrent, Chosen,
+    Grouped, Recurrent, Chosen, RootMeanSquare,
 )  # fmt: skip
 HALF_CASES = (Glu, GluLast, Gate, Gelu)
 OTHERS = (PartOfTheImage, ChannelSum, ChannelAmax, InALoop, InPlace, Broadcast, Helped, Layered)

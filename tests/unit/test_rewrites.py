@@ -10,9 +10,11 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import nn
+from torch.nn import functional
 
 from model_profiling.export.catalogue import Unfit
-from model_profiling.export.rewrites import BY_OPERATOR, CATALOGUE
+from model_profiling.export.rewrites import BY_OPERATOR, CATALOGUE, names
+from model_profiling.export.rewritten import rewrite_graph
 
 Draw = Callable[[st.SearchStrategy[Any]], Any]
 Call = tuple[list[Any], dict[str, Any]]
@@ -218,6 +220,7 @@ CALLS: dict[str, Callable[[Draw, torch.dtype], Call]] = {
     "squeeze.dim": _one_dim,
     "squeeze.dims": lambda draw, dtype: ([_tensor(draw, 2, 1, 3, 1, dtype=dtype), [1, 3]], {}),
     "unsqueeze.default": _one_dim,
+    "alias.default": _elementwise,
     "roll.default": _roll,
     "masked_fill.Scalar": _masked,
 }
@@ -252,3 +255,22 @@ def test_a_rewrite_equals_its_operator_or_refuses(name: str, dtype: torch.dtype,
     close = {"rtol": 2e-2, "atol": 2e-2} if dtype == torch.float16 else {"rtol": 1e-4, "atol": 1e-5}
     several = isinstance(wanted, list | tuple)
     torch.testing.assert_close(list(made) if several else made, list(wanted) if several else wanted, **close)
+
+
+class RepeatedHeads(nn.Module):
+    """As transformers writes grouped heads: keys and values are repeated for each group of the queries'."""
+
+    def forward(self, x: torch.Tensor, few: torch.Tensor) -> torch.Tensor:
+        keys, values = (
+            each[:, :, None].expand(2, 3, 4, 5, 6).reshape(2, 12, 5, 6) for each in (few, few * 2)
+        )
+        return functional.scaled_dot_product_attention(x, keys, values, is_causal=True)
+
+
+def test_heads_that_are_repeated_for_groups_are_not_copied() -> None:
+    inputs = torch.randn(2, 12, 5, 6), torch.randn(2, 3, 5, 6)
+    program = torch.export.export(RepeatedHeads(), inputs)
+    module, applied = rewrite_graph(program, names())
+    assert "attention" in {each.rewrite for each in applied}
+    assert not [node for node in module.graph.nodes if "expand" in str(node.target)]
+    torch.testing.assert_close(module(*inputs), RepeatedHeads()(*inputs))
