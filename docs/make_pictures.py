@@ -4,7 +4,8 @@
 
 `report.png` is of a run as it was measured, on a CPU without SME2. The others are of `sme2_hardware`, whose
 times with SME2 are made up: they say how a report looks and nothing about SME2. `latency.png` and
-`categories.png` are charts of `sme2_hardware`'s report. `stack.svg` is drawn by hand.
+`categories.png` are charts of `sme2_hardware`'s report. `optimization.png` is of the model in the learning
+path, as recorded where nothing could be timed. `stack.svg` is drawn by hand.
 """
 
 from __future__ import annotations
@@ -21,7 +22,9 @@ RUNS = HERE.parent / "tests" / "data" / "runs"
 MEASURED, MADE = "arm_without_sme2", "sme2_hardware"
 sys.path.insert(0, str(HERE.parent))
 
-from model_profiling.workflow.report import write_report  # noqa: E402
+from model_profiling.core.records import read_record  # noqa: E402
+from model_profiling.report.optimization import Optimization, optimization_document  # noqa: E402
+from model_profiling.workflow.report import write_page, write_report  # noqa: E402
 
 MOST_BYTES = 150_000
 
@@ -57,7 +60,15 @@ def make_pictures(folder: Path) -> None:
     with tempfile.TemporaryDirectory() as scratch, sync_playwright() as driver:
         for recorded in (MEASURED, MADE):
             write_report(Path(shutil.copytree(RUNS / recorded, Path(scratch) / recorded)), pictures=True)
+        found = read_record(Optimization, RUNS.parent / "optimization.json", "record it again")
+        optimized = write_page(
+            optimization_document(found), Path(scratch) / "optimized" / "optimization.md", "Optimizing"
+        )
         browser = driver.chromium.launch(executable_path=program, args=["--no-sandbox"])
+        page = browser.new_page(viewport={"width": 1000, "height": 780})
+        page.goto(optimized.with_suffix(".html").as_uri())
+        page.screenshot(path=folder / "optimization.png")
+        page.close()
         for name, chart, width, height in CHARTS:
             page = browser.new_page(viewport={"width": width, "height": height})
             page.goto((Path(scratch) / MADE / "report_files" / chart).as_uri())
