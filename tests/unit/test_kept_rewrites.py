@@ -25,8 +25,8 @@ KINDS = ("attention", "glu", "mish")
 """Kinds of the catalogue, which all fit the made-up model."""
 
 
-def exported(_: object, *, outdir: Path, optimize: tuple[str, ...], **__: object) -> ExportResult:
-    rewrites = optimize
+def exported(_: object, *, outdir: Path, optimize: tuple[str, ...] | bool, **__: object) -> ExportResult:
+    rewrites = optimize if isinstance(optimize, tuple) else ()
     pte = Path(outdir) / f"net_xnnpack_fp32{'-optimized' if rewrites else ''}.pte"
     pte.parent.mkdir(parents=True, exist_ok=True)
     # Leaving `glu` out changes nothing in the program.

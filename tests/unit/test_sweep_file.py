@@ -211,7 +211,9 @@ def test_schema_and_template_that_ship_are_current(tmp_path: Path, sme2prof: Sme
         jsonschema.validate(GOOD | {"rungs": ["nothing"]}, shipped)
     checked = sme2prof("config", "check", CONFIGS / "sweep_template.json")
     assert checked.returncode == 0
-    says(checked.stdout, "34 cells", "11 runs", "14")
+    says(checked.stdout, "fine", "--dry-run")
+    listed = sme2prof("sweep", CONFIGS / "sweep_template.json", "--dry-run").stdout
+    says(listed, "34 cells", "11 runs", "12 cells", "2 cells")
     wrong = tmp_path / "wrong.json"
     wrong.write_text(json.dumps(GOOD | {"models": [], "x": 1}))
     said = sme2prof("config", "check", wrong)
