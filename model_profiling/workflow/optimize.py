@@ -110,11 +110,16 @@ def optimize_model(
         if plan.evidence != plan.main:
             outcomes, best = search.keep_sme2(outcomes, best, proof)
         program = _move(best.pte, original.pte.parent) if best else None
-    compared = _confirm(original.pte, program, search, home) if program and search.not_timed == "" else None
+    compared = None
+    if program and not search.not_timed:
+        try:
+            compared = _confirm(original.pte, program, search, home)
+        except BaseException:  # an interruption, too: what was not confirmed is no result
+            _remove(program)
+            raise
     speedup = compared.comparison.series[0].end_to_end if compared else None
     if program and compared and (speedup is None or speedup.verdict is not Verdict.FASTER):
-        for path in sorted(program.parent.glob(f"{program.name}*")):
-            path.unlink()
+        _remove(program)
         program = None
     sides = [original, replace(best, pte=program) if best and program else None]
     run_dirs = (compared.a, compared.b) if compared else (None, None)
@@ -354,6 +359,11 @@ def _move(program: Path, folder: Path) -> Path:
     for path in sorted(program.parent.glob(f"{program.name}*"), reverse=True):
         shutil.move(path, folder / path.name)
     return folder / program.name
+
+
+def _remove(program: Path) -> None:
+    for path in sorted(program.parent.glob(f"{program.name}*")):
+        path.unlink()
 
 
 def _confirm(original: Path, program: Path, search: _Search, home: Path) -> ProgramsCompared:

@@ -101,6 +101,19 @@ def test_noise_that_looked_like_a_gain_is_not_reported(takes: dict[str, float], 
     says(found.verdict, "Nothing helped")
 
 
+def test_a_choice_whose_confirmation_is_interrupted_leaves_no_program(
+    takes: dict[str, float], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def interrupted(*_: object) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(optimize, "_confirm", interrupted)
+    takes |= {"attention": 10.0, "mish": 10.0}
+    with pytest.raises(KeyboardInterrupt):
+        optimized(tmp_path)
+    assert [path.name for path in (tmp_path / "artifacts").glob("*.pte")] == ["net_xnnpack_fp32.pte"]
+
+
 def test_rewrites_that_help_only_together_are_kept_together(takes: dict[str, float], tmp_path: Path) -> None:
     takes |= {"attention": 8.0, "mish": 8.0}
     found, decided = optimized(tmp_path)
