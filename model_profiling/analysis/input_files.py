@@ -47,10 +47,10 @@ def check_latencies(path: Path) -> tuple[Times, int, int]:
     `read_latencies`). Refuses times that are certainly not latencies."""
     if not path.is_file():
         raise InputError(f"there is no file {path}", "name an ETDump, a timeline CSV, or a list of latencies")
-    times, result = times_of_file(path)
+    times, said_by, result = times_of_file(path)
     if not times.are_shown:
         raise InputError(
-            f"{path.name} is from {times.origin}: its times are not latencies",
+            f"{path.name} is from {times.origin} ({said_by} says so): its times are not latencies",
             "name a file of a timing run; `sme2prof report` shows this run's operators and kernels",
         )
     return (times, result.etdump_warmup_runs, result.etdump_turn_length) if result else (times, 0, 0)

@@ -31,7 +31,7 @@ from model_profiling.runs.journal import Journal, has_journal
 from model_profiling.runs.manifest import Manifest, Result, TargetFacts, read_manifest, read_summary_0
 from model_profiling.runs.metrics import Metrics, PairSpeedup, RobustStats, read_metrics, read_robust_stats
 from model_profiling.runs.programs import Programs
-from model_profiling.runs.times import Times, times_without_manifest
+from model_profiling.runs.times import EarlierFiles, Times, times_without_manifest
 from model_profiling.runs.version_0 import remark_0
 
 
@@ -105,10 +105,7 @@ class Run:
         listed, missing = _listed(path, manifest) if manifest else ([], [])
         in_manifest = {dump.path.resolve() for dump in listed}
         others = [file for file in _dumps_in(path) if file.resolve() not in in_manifest]
-        stated = manifest.target.times if manifest else times
-        if manifest is None and metrics is not None and metrics.times is Times.EMULATED:
-            stated = Times.EMULATED
-        bare, remarks = _bare(others, path, stated)
+        bare, remarks = _bare(others, path, manifest.target.times if manifest else times)
         if listed and others:
             seen = f"{plural(len(others), 'dump')} not in {names.MANIFEST}: analysed by name"
             remarks.insert(0, Diagnostic(None, "unlisted_dump", seen))
@@ -215,7 +212,7 @@ class Run:
         if self.manifest and self.manifest.target.times is not Times.UNKNOWN:
             timed = [self.manifest.times(result) for result in self.results]
             return max(timed, key=lambda kinds: kinds.are_latencies, default=self.manifest.target.times)
-        stated = self.metrics.times if self.metrics else times_without_manifest(self.path)
+        stated = self.metrics.times if self.metrics else times_without_manifest(self.path)[0]
         kinds = {dump.times for dump in self.dumps} or {stated}
         if stated is not Times.UNKNOWN:
             kinds.add(stated)
@@ -396,6 +393,7 @@ def _bare(paths: Sequence[Path], folder: Path, stated: Times | None) -> tuple[li
     """Read dumps by their names and neighbouring files; two dumps with the same name become two series."""
     dumps: list[Dump] = []
     taken: set[tuple[Series, int]] = set()
+    earlier = EarlierFiles()
     remarks: dict[Diagnostic, None] = {}
     for path in paths:
         series, number = names.series_of_dump(path, folder)
@@ -403,11 +401,11 @@ def _bare(paths: Sequence[Path], folder: Path, stated: Times | None) -> tuple[li
             if (series, number) in taken:
                 series = replace(series, experiment=name.relative_to(folder).as_posix())
         taken.add((series, number))
-        times = times_without_manifest(path)
+        times, said_by = times_without_manifest(path, earlier)
         if times is Times.UNKNOWN and stated is not None:
             times = stated
         elif times is not Times.UNKNOWN:
-            seen = f"its name says that its times are from {times.origin}, so they are not latencies"
+            seen = f"{said_by} says that the times are from {times.origin}, so they are not latencies"
             remarks[Diagnostic(None, "not_latencies", seen)] = None
         switch = switch_in_name(series.experiment) or switch_in_name(path.name)
         dumps.append(Dump(path, series, times, number, sme2=None if switch is None else switch == "on"))
@@ -422,15 +420,15 @@ def _bare(paths: Sequence[Path], folder: Path, stated: Times | None) -> tuple[li
 
 
 def origin_of_file(path: Path) -> Origin:
-    times, result = times_of_file(path)
+    times, _, result = times_of_file(path)
     around = Run.around(path)
     return around.origin(result.series) if around and result else Origin(path.name, times)
 
 
-def times_of_file(path: Path) -> tuple[Times, Result | None]:
-    """Return what the times in a dump (or a file made from one) mean, and its result."""
+def times_of_file(path: Path) -> tuple[Times, str, Result | None]:
+    """Return what the times in a dump (or a file made from one) mean, what says so, and its result."""
     around = Run.around(path)
     if around is None or around.manifest is None:
-        return times_without_manifest(path), None
+        return (*times_without_manifest(path), None)
     result = around.manifest.result_of(path, around.path)
-    return around.manifest.times(result) if result else around.times, result
+    return around.manifest.times(result) if result else around.times, names.MANIFEST, result

@@ -120,6 +120,8 @@ def manifest_parses(run: CheckedRun, _wrong: list[str]) -> str:
         raise NoVerdict("there is none: only the dumps can be checked")
     experiments = plural(len(run.manifest.results), "experiment")
     if run.manifest.version_0:
+        if not is_there(run.path / names.MANIFEST):
+            raise NoVerdict(f"there is none, only the earlier kit's pipeline summary: {experiments}")
         return f"{experiments}, written by the earlier kit: fewer checks are possible"
     return f"{experiments} ({run.manifest.target.platform})"
 

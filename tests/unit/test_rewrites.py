@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 import torch
-from hypothesis import given, settings
+from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 from torch import nn
 from torch.nn import functional
@@ -107,7 +107,11 @@ def _glu(draw: Draw, dtype: torch.dtype) -> Call:
 def _norm(draw: Draw, dtype: torch.dtype) -> Call:
     shape = [*_shape(draw, 1, 3), draw(st.integers(2, 9))]
     weights = [_tensor(draw, shape[-1], dtype=dtype) if draw(st.booleans()) else None for _ in range(2)]
-    return [_tensor(draw, *shape, dtype=dtype), [shape[-1]], *weights], {}
+    values = _tensor(draw, *shape, dtype=dtype)
+    # A mean in half precision is rounded: where values hardly differ from it, their norm is mostly rounding.
+    # `optimize` compares the outputs of the whole model.
+    assume(dtype == torch.float32 or float(values.float().std(-1).min()) > 0.5)
+    return [values, [shape[-1]], *weights], {}
 
 
 def _chunk(draw: Draw, dtype: torch.dtype) -> Call:

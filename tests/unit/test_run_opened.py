@@ -1,5 +1,6 @@
 """A run directory opened, with a manifest and without: dumps, series, pairs, and what its times mean."""
 
+import json
 from dataclasses import replace
 from pathlib import Path
 
@@ -152,20 +153,52 @@ def test_a_folder_named_as_the_kit_names_emulated_runs_tells(tmp_path, folder, t
     dump = touched(tmp_path / folder / DUMP)
     made = touched(tmp_path / folder / "on" / "toy_on_t1_exec_all_runs_timeline.csv")
     for path in (dump, made, tmp_path / folder):
-        assert times_without_manifest(path) is times
+        assert times_without_manifest(path)[0] is times
     run = Run.open(tmp_path / folder)
     assert run.times is run.dumps[0].times is times
     monkeypatch.chdir(tmp_path / folder)
-    assert times_without_manifest(Path()) is times, "also from inside it"
+    assert times_without_manifest(Path())[0] is times, "also from inside it"
     assert Run.open(Path(), times=Times.HARDWARE).times is (
         Times.EMULATED if times is Times.EMULATED else Times.HARDWARE
     ), "the user's word counts only where nothing else speaks"
 
 
 def test_an_experiment_of_an_emulated_target_tells_by_its_name(tmp_path: Path) -> None:
-    assert times_without_manifest(tmp_path / "toy_emulated_sme2_on_t1.etdump") is Times.EMULATED
-    assert times_without_manifest(tmp_path / "emulated_sme2_on_t1_r3.etdump") is Times.EMULATED
-    assert times_without_manifest(tmp_path / "toy_not_so_emulated.etdump") is Times.UNKNOWN
+    assert times_without_manifest(tmp_path / "toy_emulated_sme2_on_t1.etdump")[0] is Times.EMULATED
+    assert times_without_manifest(tmp_path / "emulated_sme2_on_t1_r3.etdump")[0] is Times.EMULATED
+    assert times_without_manifest(tmp_path / "toy_not_so_emulated.etdump")[0] is Times.UNKNOWN
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "times"),
+    [
+        ("metrics.json", {"schema_version": 2, "times": "emulated"}, Times.EMULATED),
+        ("metrics.json", {"schema_version": 2, "times": "hardware"}, Times.UNKNOWN),
+        ("metrics.json", "{", Times.UNKNOWN),
+        ("analysis_summary.json", [], Times.UNKNOWN),
+    ],
+)
+def test_what_earlier_analyses_wrote_still_tells(tmp_path, name, content, times):
+    dump = touched(tmp_path / "linux" / DUMP)
+    text = content if isinstance(content, str) else json.dumps(content)
+    (tmp_path / "linux" / name).write_text(text)
+    assert times_without_manifest(dump) == (times, "" if times is Times.UNKNOWN else name)
+
+
+@pytest.mark.parametrize(
+    ("header", "row", "times"),
+    [
+        ("model_id,times", "toy,traced", Times.TRACED),
+        ("model_id,times", "toy,emulated", Times.EMULATED),
+        ("model_id,times", "toy,hardware", Times.UNKNOWN),
+        ("model_id,times", "", Times.UNKNOWN),
+    ],
+)
+def test_the_statistics_beside_a_dump_tell(tmp_path: Path, header: str, row: str, times: Times) -> None:
+    later = touched(tmp_path / "on" / "rounds" / "toy_on_t1_r2.etdump")
+    dump = touched(tmp_path / DUMP)
+    (tmp_path / "on" / "toy_on_t1_exec_ops_stats.csv").write_text(f"{header}\n{row}\n")
+    assert times_without_manifest(dump)[0] is times_without_manifest(later)[0] is times
 
 
 def test_the_manifest_speaks_for_every_file_of_its_run(tmp_path: Path) -> None:
@@ -177,8 +210,8 @@ def test_the_manifest_speaks_for_every_file_of_its_run(tmp_path: Path) -> None:
     for result in results:
         touched(tmp_path / str(result.etdump))
     write_record(tmp_path / "manifest.json", Manifest(target=target, results=results))
-    times, result = times_of_file(touched(tmp_path / "on" / "toy_on_t1_exec_ops_stats.csv"))
-    assert (times, result) == (Times.HARDWARE, results[0])
+    times, said_by, result = times_of_file(touched(tmp_path / "on" / "toy_on_t1_exec_ops_stats.csv"))
+    assert (times, said_by, result) == (Times.HARDWARE, "manifest.json", results[0])
     assert times_of_file(tmp_path / "trace" / "toy_trace_t1.etdump")[0] is Times.TRACED
     (tmp_path / "manifest.json").unlink()
     assert times_of_file(tmp_path / DUMP)[0] is Times.UNKNOWN
