@@ -41,11 +41,13 @@ class Side:
     outside: int
     delegates: int
     deviation: float | None
+    """None if there was nothing to compare, or PyTorch's own outputs are zero."""
     agrees: bool
 
     @classmethod
     def of(cls, made: ExportResult) -> Side:
-        deviation = made.accuracy.lowering.max_rel if made.accuracy.lowering else None
+        compared = made.accuracy.lowering
+        deviation = compared.max_rel if compared and not compared.vanished else None
         outside = len(made.coverage.undelegated)
         return cls(outside, made.coverage.partitions, deviation, made.accuracy.ok)
 
