@@ -47,7 +47,7 @@ class Side:
     @classmethod
     def of(cls, made: ExportResult) -> Side:
         compared = made.accuracy.lowering
-        deviation = compared.max_rel if compared and not compared.vanished else None
+        deviation = float(f"{compared.max_rel:.2g}") if compared and not compared.vanished else None
         outside = len(made.coverage.undelegated)
         return cls(outside, made.coverage.partitions, deviation, made.accuracy.ok)
 
@@ -101,9 +101,8 @@ def left(made: ExportResult) -> str:
 def cells(row: Row) -> tuple[str, ...]:
     def pair(name: str) -> str:
         sides = [getattr(side, name) for side in (row.before, row.after) if side]
-        return (
-            " → ".join(f"{each:.2g}" if isinstance(each, float) else str(each) for each in sides) or MISSING
-        )
+        words = ("not checked" if each is None else f"{each:.4g}" for each in sides)
+        return " → ".join(words) or MISSING
 
     failed = " ".join(row.failed.split()).replace("|", "/")[:160]
     return (
