@@ -31,7 +31,7 @@ from model_profiling.report.document import Block, Explorer, plain
 
 # Data is kept small: texts are written once and named by number, and what is too much is left out.
 
-_ROWS, _EVENTS = 2_500, 4_000
+_ROWS, _EVENTS = 2_000, 4_000
 """The most on a page, divided among its views: with charts, tables and scripts it stays within 2.5 MB."""
 _LONGEST = 400
 """Characters of a text that are kept; no real name is longer."""

@@ -7,7 +7,6 @@ import json
 import shutil
 import signal
 import socket
-import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator
@@ -65,8 +64,8 @@ class Team:
 
     def start(self, name: str, *words: object) -> process.Child:
         env = {"PYTHONPATH": str(ROOT), **self.environment}
-        asked = [*PYTHON, *map(str, words)]
-        self.running[name] = process.start(asked, env=env, cwd=self.folder, stderr=subprocess.STDOUT)
+        asked = ["sh", "-c", 'exec "$@" 2>&1', "sh", *PYTHON, *map(str, words)]
+        self.running[name] = process.start(asked, env=env, cwd=self.folder)
         return self.running[name]
 
     def schedule(self) -> None:
@@ -96,10 +95,11 @@ class Team:
         child = self.running.pop(name)
         if how is not None:
             child.send_signal(how)
-        assert child.stdout is not None
+        assert child.stdout is not None and child.stderr is not None
         text = child.stdout.read().decode()
         code = child.wait(timeout=120)
         child.stdout.close()
+        child.stderr.close()
         process.end(child)
         return code, text
 
