@@ -18,6 +18,7 @@ from model_profiling.config.reading import RECORD, build_record
 from model_profiling.config.sweep import SweepConfig, load_sweep
 from model_profiling.core.records import read_record, write_record
 from model_profiling.doctor.checks import phone_settings
+from model_profiling.export.choice import OPTIMIZATION, chosen_rewrites
 from model_profiling.export.records import (
     Accuracy,
     Coverage,
@@ -205,6 +206,10 @@ def _exported(path: Path) -> None:
     read_export(path.with_suffix(""))
 
 
+def _chosen(path: Path) -> None:
+    chosen_rewrites(path, "m", "m.py:make", path)
+
+
 def _built(folder: Path) -> None:
     build_record(folder / "runner")
 
@@ -239,6 +244,7 @@ _PHONE = b"""level: 87\nvoltage: 4100\ntemperature: 291\nstatus: 3\nAC powered: 
 Temperature{mValue=41.5, mType=0, mName=cpu0, mStatus=0}\n1805000\n-350000\n"""
 _FOUND_OF_MACHINES = found("cpuinfo/*.txt", "distributions/*", "macos/*/*.txt")
 _CONFIG = {"model_type": "llama", "num_hidden_layers": 2, "max_position_embeddings": 64}
+_CHOICE = {"schema_version": 1, "model": "m", "source": "m.py:make", "kept": ["attention", "constants"]}
 OF_VERBS: tuple[Reader, ...] = (
     Reader("store", "named", 10, lambda: [_whole_store()], _store),
     Reader("store add", "named", 10, lambda: named(RUN, ".json", ".jsonl", ".csv"), _added),
@@ -253,6 +259,7 @@ OF_VERBS: tuple[Reader, ...] = (
     Reader("export", "json", 50, _exports, at("m.pte.json", _exported)),
     Reader("folder", "json", 30, lambda: _json(_CONFIG),
            at("config.json", lambda path: choose_folder(str(path.parent)))),
+    Reader("choice", "json", 50, lambda: _json(_CHOICE), at(OPTIMIZATION, _chosen)),
     Reader("build", "json", 50, lambda: _json({"inputs": {"a": "b"}}), beside(RECORD, _built)),
     Reader("power mode", "json", 50, lambda: _json(_LEFT), _left_set),
     Reader("machine", "text", 50, lambda: [_PHONE, *_FOUND_OF_MACHINES()], _machine),

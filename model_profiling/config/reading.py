@@ -32,7 +32,7 @@ from model_profiling.core.formatting import did_you_mean
 from model_profiling.core.hints import build_runners
 from model_profiling.core.number_formats import under_either_name
 from model_profiling.core.records import JsonObject, read_json_object
-from model_profiling.core.safe_read import MIB, read_text
+from model_profiling.core.safe_read import MIB, is_too_deep, read_text
 from model_profiling.runner.machine import TargetChoice
 
 _LARGEST = 4 * MIB
@@ -140,9 +140,9 @@ def read_object(path: Path, cure: str = "make one with `sme2prof config new`") -
     except (RecursionError, ValueError) as error:
         problem = Problem("", f"the file is not JSON: {error}", "correct it, and save it as UTF-8")
     else:
-        if isinstance(parsed, dict):
+        if isinstance(parsed, dict) and not is_too_deep(text):
             return parsed
-        problem = Problem("", "the file holds no JSON object", cure)
+        problem = Problem("", "the file holds no JSON object, or one that is nested too deeply", cure)
     raise ConfigError((problem,), path)
 
 

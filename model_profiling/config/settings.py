@@ -43,6 +43,7 @@ from model_profiling.runner.machine import ClusterName, TargetChoice
 MOST = 1_000_000
 MOST_ENTRIES = 256
 LONGEST_PATH = 4096
+_LONGEST_NAME = 255
 _MOST_CPUS = 1024
 
 
@@ -60,9 +61,10 @@ def _as_path(value: object) -> object:
 
 
 def usable(path: str) -> str:
-    if not path.strip() or "\0" in path or len(path) > LONGEST_PATH:
-        fix = f"write a path of at most {LONGEST_PATH} characters"
-        raise refuse(f"is {shown(path)}, which is empty or not a path", fix)
+    longest = max(map(len, path.split("/")))
+    if not path.strip() or "\0" in path or len(path) > LONGEST_PATH or longest > _LONGEST_NAME:
+        limits = f"at most {LONGEST_PATH} characters, {_LONGEST_NAME} in each name"
+        raise refuse(f"is {shown(path)}, which is empty or not a path", f"write a path of {limits}")
     return path
 
 
