@@ -244,7 +244,7 @@ def moved(dump_of, tmp_path_factory) -> Path:
 def test_a_moved_run_says_why_operators_are_outside_and_what_joins(moved: Path) -> None:
     """Each `hardsigmoid` goes to fp32 and back, which cuts the model into 19 delegates."""
     (finding,) = (each for each in analyse(moved).findings if each.id == "outside-delegates")
-    assert finding.title.startswith("Bring 9 hardsigmoid calls into the delegate (")
+    assert finding.title.startswith("Bring 36 hardsigmoid operators into the delegate (")
     assert "float16 to float32 is not supported" in finding.action
     assert "instead: F.relu6(x + 3.0) * (1 / 6)" in finding.action
     assert (

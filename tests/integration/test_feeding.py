@@ -23,7 +23,7 @@ from model_profiling.core.errors import InputError
 from model_profiling.facts import row_cells
 from model_profiling.facts.runs import EXPERIMENT_FACTS, MeasuredSeries
 from model_profiling.program import read_program
-from model_profiling.program.language import Phase, language_model, read_per_step
+from model_profiling.program.language import Phase, language_model
 from model_profiling.program.pte import lengths_at
 from model_profiling.runs import Run
 from model_profiling.runs.feeding import feed
@@ -279,22 +279,6 @@ def _limits(prompt: SeriesAnalysis, answer: SeriesAnalysis) -> None:
     assert scores is not None and none is None
     says(scores.title, "scores of the last token only, not of all 9")
     assert scores.max_gain_pct == prompt.gain_pct(prompt.spent_by(scores.operators).ms * 8 / 9)
-
-    weights, cache = read_per_step(contexts[1].series.graph.program.methods[0])
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(language, "FITS_CACHES", 0)
-        for context, share, said in zip((*contexts, contexts[1]), (0.8, 0.3, 0.8), (0, 0, 1), strict=True):
-            series = context.series
-            rate = (weights + cache) * 1e3 / (share * (series.untraced_ms or series.e2e_ms))
-            threads = series.series.threads or 1
-            known = replace(context, memory_rates={threads: rate})
-            found = language.weights_bound(known, series.operators)
-            assert (found is not None) == said
-    assert found is not None
-    says(found.title, "80% of its time", "SME2 does not change that")
-    says(found.action, "int8-dynamic", "int4", "--dtype")
-    least = min(found.evidence["smaller"].values())
-    assert found.max_gain_pct == answer.gain_pct((weights - least) * 1e3 / rate)
 
 
 def test_a_quick_look_measures_one_prompt_and_one_position(caching, tmp_path, capsys) -> None:
