@@ -159,8 +159,6 @@ def test_masking_is_refused_when_cpuinfo_has_another_layout(shimmed, exported, t
     assert not untouched.features_verified and untouched.features_note
     config = one_experiment(pte, tmp_path / "run", shimmed.name)
     outcome = run_config(config, target=shimmed)
-    (result,) = outcome.run.results
-    assert result.features_verified is False and result.features_note == untouched.features_note
     assert any(line.text.endswith(untouched.features_note) for line in outcome.warnings)
     # A later session has nothing to run and still knows.
     again = run_config(config, RunOptions(resume=True), target=shimmed)
