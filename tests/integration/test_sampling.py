@@ -80,4 +80,4 @@ def test_a_run_shows_inside_its_operators(exported, tmp_path: Path, sme2prof) ->
     for content in ({}, hostile):
         kept.write_text(json.dumps(content))
         assert sme2prof("report", moved).returncode == 0
-        assert "Nothing is known of what its threads did" in (moved / names.REPORT).read_text()
+        assert f"{kept.name}: " in (moved / names.REPORT).read_text(), "what is wrong with it"
