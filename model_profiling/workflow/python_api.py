@@ -177,6 +177,8 @@ def optimize(
     """
     named = given_model(model, inputs, name)
     given = _checked(settings, ProfileSettings, "optimize")
+    for unused in {"optimize", "ladder", "sample"} & given.keys():
+        raise InputError(f"optimize() has no setting {unused!r}", "it is one of profile()")
     with may_wait(given.pop("wait", True)):
         options, run = _options({"dtype": dtype, **given})
         return optimize_model(named, options, run, only=tuple(only), progress=progress)

@@ -13,7 +13,9 @@ from conftest import ON_ARM
 from said import says
 from torch import Tensor, nn
 
+import model_profiling
 from model_profiling.cli.main import main
+from model_profiling.core.errors import InputError
 from model_profiling.export import rewrites
 from model_profiling.models.catalog import given_model
 from model_profiling.targets import TargetChoice
@@ -106,3 +108,9 @@ def test_from_the_command_line_a_program_is_made_faster(
     (manifest,) = (tmp_path / "runs" / "xnnpack_fp32-optimized").glob("*/manifest.json")
     assert json.loads(manifest.read_text())["rewrites"] == {"mish": 1}
     says(manifest.with_name("report.md").read_text(), "Rewritten", "mish (1)")
+
+
+@pytest.mark.parametrize("setting", ["optimize", "ladder", "sample"])
+def test_a_setting_that_it_does_not_have_is_refused(setting: str) -> None:
+    with pytest.raises(InputError, match=f"no setting '{setting}'"):
+        model_profiling.optimize(Net(), torch.randn(1, 4, 8, 8), **{setting: True})
