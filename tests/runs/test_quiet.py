@@ -65,7 +65,9 @@ def test_thirteen_remarks_are_four_lines(configured: Path) -> None:
     noisy(run_dir)
     data = gather_report(run_dir)
     assert [line.kind for line in data.warnings] == ["governor", "busy", "runs", "warmup"]
-    both = "linux_sme2_on and linux_sme2_off, 1 and 2 threads"
+    both = "; ".join(
+        f"linux_sme2_{switch}, {threads}" for switch in ("on", "off") for threads in ("1 thread", "2 threads")
+    )
     assert data.warnings[1].text == f"{both}: busy of 0 to 3%; measure more"
     shown = lines(section(run_document(data), "How sure"))
     assert shown[: len(data.warnings)] == [line.text for line in data.warnings]
@@ -113,7 +115,9 @@ def test_quiet_still_says_what_failed(configured: Path, sme2prof) -> None:
     fail(configured.parent / "run" / "journal.jsonl")
     done = sme2prof("run", configured, "--analysis-only", "--quiet")
     assert done.returncode == 2
-    assert done.stderr == "error: linux_sme2_off, 1 and 2 threads: the runner crashed; look at its log\n"
+    assert done.stderr == (
+        "error: linux_sme2_off, 1 thread; linux_sme2_off, 2 threads: the runner crashed; look at its log\n"
+    )
 
 
 def test_a_failure_stands_before_every_doubt(tmp_path: Path) -> None:

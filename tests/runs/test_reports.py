@@ -481,7 +481,7 @@ def test_several_runs_stand_on_one_page(arm_home: Path, tmp_path: Path, script) 
     words = ("scripts/generate_combined_report.py", "--out", page, "--run-dirs")
     done = script(*words, runs / "linux", runs / "emulated")
     assert done.ok, done.tail()
-    assert {"Latency", "The runs"} <= set(re.findall("^## (.*)$", page.read_text(), re.MULTILINE))
+    assert {"Latency", "What each run says"} <= set(re.findall("^## (.*)$", page.read_text(), re.MULTILINE))
     assert script(*words, tmp_path / "no").returncode == 2
 
 

@@ -281,7 +281,7 @@ def test_overheads_above_a_tenth_are_explained_and_the_tracers_part_told() -> No
     assert not list(explain_overheads(made({CONV: 500}, 10, 10)))
     (text,) = explain_overheads(made({CONV: 100, SIGMOID: 0}, 60, 10))
     says_together(text, "Unattributed", "35.3%", "1 delegate call", "2 operators")
-    says(text, "1", "microsecond", "not measured")
+    says(text, "1", "microseconds", "not measured")
     distorted, text = explain_overheads(made({CONV: 100}, 60, 10, untraced_us=110))
     says(distorted, "55%", "0.170", "0.110 ms", "35.3%")
     says_together(text, "0.0600 ms", "35.3%", "tracer")
