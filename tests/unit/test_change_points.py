@@ -89,6 +89,20 @@ def test_what_creeps_is_steps_in_one_direction() -> None:
     assert changes and all(change.change > 0 for change in changes)
 
 
+@pytest.mark.parametrize("ties", [False, True])
+def test_ranks_are_compared_as_scipy_does(ties: bool) -> None:
+    """Importing scipy.stats takes seconds, so that it is not used."""
+    from scipy.stats import mannwhitneyu
+
+    chance = np.random.default_rng(3)
+    for runs, split in ((11, 3), (40, 6), (90, 8), (90, 45), (100, 98)):
+        logs = chance.normal(size=runs) + 0.7 * (np.arange(runs) >= split)
+        logs = np.round(logs, 1) if ties else logs
+        exact = min(split, runs - split) <= 8 and not ties
+        expected = mannwhitneyu(logs[:split], logs[split:], method="exact" if exact else "asymptotic").pvalue
+        assert points._rank_p(logs, split) == pytest.approx(expected, rel=1e-9)
+
+
 def test_too_few_runs_tell_nothing() -> None:
     told = points.find_changes([1.0] * 4 + [2.0] * (points.FEWEST_RUNS - 5))
     assert told.too_few
