@@ -185,12 +185,13 @@ def setting(bench: Bench) -> bool:
 
 
 def pushing(bench: Bench) -> bool:
-    if bench.phone.settings() != USED:
+    # The phone waits after its first setting until the cable is slow: the program is sent soon after.
+    waiting = bench.phone.settings() == USED
+    bench.phone.hold_settings(waiting)
+    if not waiting:
         bench.phone.slow_link(500_000)
-    parts = bench.phone.path(f"{KIT}/files").glob("*/.*.part")
-    with contextlib.suppress(FileNotFoundError):
-        return any(part.stat().st_size for part in parts)
-    return False
+    # The phone's `cat` may write all at the end: until then, an empty file shows that bytes are on the way.
+    return any(bench.phone.path(f"{KIT}/files").glob("*/.*.part"))
 
 
 def running(bench: Bench) -> bool:
