@@ -11,7 +11,7 @@ import sys
 
 from made_once import config, facts, main, run_anew
 
-from model_profiling.validation.validate import validate_pipeline
+from model_profiling.compat.scripts import check_pipeline
 
 _FILES = (
     "manifest.json",
@@ -24,7 +24,7 @@ _FILES = (
 
 
 def test_the_config_is_valid() -> None:
-    validation = validate_pipeline(config())
+    validation = check_pipeline(config())
     assert validation.ok, validation.as_text()
 
 

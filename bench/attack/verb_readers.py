@@ -12,7 +12,7 @@ from pathlib import Path
 from unittest.mock import patch
 
 from attack.reader import DATA, RUN, Reader, at, beside, found, named, replaced
-from model_profiling.analysis.input_files import read_latencies
+from model_profiling.compat.input_files import read_latencies
 from model_profiling.config import names
 from model_profiling.config.reading import RECORD, build_record
 from model_profiling.config.sweep import SweepConfig, load_sweep

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import numpy as np
 
-from model_profiling.analysis.advice import findings_of
+from model_profiling.analysis.causes import findings_of
 from model_profiling.analysis.coverage import Coverage, coverage_of
 from model_profiling.analysis.evidence import PlaceEvidence, gather_evidence
 from model_profiling.analysis.findings import Finding

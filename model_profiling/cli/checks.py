@@ -72,8 +72,8 @@ def doctor_command(fetch: bool, devices: bool, phone: str | None, as_json: bool)
 def validate_command(run_dir: Path, as_json: bool) -> int:
     """Check that the run in RUN_DIR is complete and that its figures add up; each problem has its fix.
 
-    All dumps are read and added up, statistics are computed again, outputs are compared, and all experiments
-    must be of one program. Exits with 1 if a check fails. To check this machine, use `sme2prof doctor`.
+    All dumps are read and added up, comparisons are computed again, outputs must agree, and no dump may be of
+    another program. Exits with 1 if a check fails. To check this machine, use `sme2prof doctor`.
     """
     # Imported here: doctor must work without the packages that reading a run needs.
     from model_profiling.validation.validate import validate

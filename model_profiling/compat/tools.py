@@ -9,14 +9,6 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from model_profiling.analysis.input_files import (
-    Latencies,
-    analyse_timeline,
-    check_latencies,
-    model_id_of,
-    read_latencies,
-    why_not_compared,
-)
 from model_profiling.analysis.kernels import (
     KernelUse,
     kernel_uses,
@@ -28,6 +20,14 @@ from model_profiling.analysis.kernels import (
 from model_profiling.analysis.pairing import pair_series
 from model_profiling.analysis.series import SeriesAnalysis, series_of
 from model_profiling.cli.frame import say, say_wrote, warn
+from model_profiling.compat.input_files import (
+    Latencies,
+    analyse_timeline,
+    check_latencies,
+    model_id_of,
+    read_latencies,
+    why_not_compared,
+)
 from model_profiling.compat.scripts import output_file, output_folder, run_tool, tool_parser
 from model_profiling.config import names
 from model_profiling.config.series import Series

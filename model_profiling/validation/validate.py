@@ -1,29 +1,336 @@
-"""Runs all checks of a run directory, or of a pipeline from its config on."""
+"""Checks a run directory: its files are there and can be read, its parts add up, its comparisons follow from
+the journal."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
+from typing import Any
 
+from model_profiling.analysis.evidence import own_kernels
+from model_profiling.analysis.operators import MISFIT
+from model_profiling.analysis.run import RunAnalysis, analyse_run
+from model_profiling.analysis.series import SeriesAnalysis
+from model_profiling.analysis.summary import DumpAnalysis
 from model_profiling.config import names
-from model_profiling.config.reading import check_config, config_warnings, load_config
-from model_profiling.config.settings import ProfileConfig
-from model_profiling.core.errors import InputError, ProfilingError
+from model_profiling.core import files
+from model_profiling.core.errors import FormatError, ProfilingError
 from model_profiling.core.formatting import plural
-from model_profiling.core.hints import sme2prof
-from model_profiling.core.records import Check, CheckList, check_lines
-from model_profiling.core.safe_read import is_there
-from model_profiling.core.stdio import Progress, Silent
-from model_profiling.runs.folders import no_run
-from model_profiling.validation.checks import (
-    ABOUT_ANY,
-    ABOUT_DUMPS,
-    ABOUT_EARLIER_RUNS,
-    ABOUT_RUNS,
-    CheckedRun,
-    Question,
+from model_profiling.core.records import (
+    Check,
+    CheckList,
+    Status,
+    check_lines,
+    check_unless,
+    read_json_object,
 )
+from model_profiling.core.safe_read import is_regular, is_there
+from model_profiling.core.stdio import Progress, Silent
+from model_profiling.runs import Manifest, Run
+from model_profiling.runs.figures import comparisons
+from model_profiling.runs.folders import no_run, refuse_links_out
+from model_profiling.runs.journal import Journal
+from model_profiling.runs.manifest import MEASURE_AGAIN
+from model_profiling.runs.metrics import COMPUTE_AGAIN
+from model_profiling.statistics.speedup import Verdict
+
+ANALYSE_AGAIN = "write them again: sme2prof analyze RUN_DIR"
+
+
+class CheckedRun:
+    """A run directory to check; everything is read once, when first needed."""
+
+    def __init__(self, run_dir: Path) -> None:
+        self.path = run_dir
+
+    @cached_property
+    def run(self) -> Run:
+        return Run.open(self.path)
+
+    @property
+    def manifest(self) -> Manifest | None:
+        return self.run.manifest
+
+    @property
+    def measured(self) -> tuple[Manifest, Journal]:
+        """What all figures follow from."""
+        if self.manifest is None or self.run.journal is None:
+            raise NoVerdict(f"there is no {names.JOURNAL}")
+        return self.manifest, self.run.journal
+
+    @property
+    def promises_little(self) -> bool:
+        """Whether the run has no manifest, or one of the earlier kit (version 0)."""
+        return self.manifest is None or self.manifest.version_0
+
+    @cached_property
+    def analysis(self) -> RunAnalysis | FormatError | None:
+        """The analysed dumps; None if there are none, an error if all are damaged."""
+        try:
+            return analyse_run(self.run, self.run.programs()) if self.run.dumps else None
+        except FormatError as problem:
+            return problem
+
+    @property
+    def series(self) -> tuple[SeriesAnalysis, ...]:
+        """The series that have readable dumps."""
+        return self.analysis.series if isinstance(self.analysis, RunAnalysis) else ()
+
+    @property
+    def whole_dumps(self) -> list[DumpAnalysis]:
+        return [dump for series in self.series for dump in series.rounds]
+
+
+class NoVerdict(Exception):
+    """Raised by a check that neither passes nor fails, with the reason."""
+
+    def __init__(self, found: str, status: Status = "skipped", fix: str = "") -> None:
+        super().__init__(found)
+        self.found, self.status, self.fix = found, status, fix
+
+
+@dataclass(frozen=True, slots=True)
+class Question:
+    """A check of a run. `ask` appends what is wrong to the list, and returns what it found if nothing is."""
+
+    name: str
+    fix: str
+    ask: Callable[[CheckedRun, list[str]], str]
+
+    def __call__(self, run: CheckedRun) -> Check:
+        """The result; a file that cannot be read is a failure."""
+        wrong: list[str] = []
+        try:
+            found = self.ask(run, wrong)
+        except NoVerdict as why:
+            return Check(self.name, why.status, why.found, why.fix)
+        except ProfilingError as problem:
+            return Check(self.name, "fail", problem.problem, problem.fix)
+        return check_unless(wrong, self.name, found, self.fix)
+
+
+def question(name: str, fix: str) -> Callable[[Callable[[CheckedRun, list[str]], str]], Question]:
+    return lambda ask: Question(name, fix, ask)
+
+
+# Its files.
+
+
+@question("manifest", MEASURE_AGAIN)
+def manifest_parses(run: CheckedRun, _wrong: list[str]) -> str:
+    if run.manifest is None:
+        raise NoVerdict("there is none: only the dumps can be checked")
+    experiments = plural(len(run.manifest.results), "experiment")
+    if run.manifest.version_0:
+        if not is_there(run.path / names.MANIFEST):
+            raise NoVerdict(f"there is none, only the earlier kit's pipeline summary: {experiments}")
+        return f"{experiments}, written by the earlier kit: fewer checks are possible"
+    return f"{experiments} ({run.manifest.target.platform})"
+
+
+@question("JSON files", COMPUTE_AGAIN)
+def json_files(run: CheckedRun, wrong: list[str]) -> str:
+    refuse_links_out(run.path)  # also folders without end
+    # Files for other tools have their formats; one beside a CSV file has its rows.
+    others = {names.WORK, names.FOR_TOOLS}
+    ours = (path for path in run.path.rglob("*.json") if not path.with_suffix(".csv").is_file())
+    paths = sorted(path for path in ours if others.isdisjoint(path.relative_to(run.path).parts))
+    try:
+        known: tuple[object, ...] = (1, 2, 3, None) if run.promises_little else (1, 2, 3)
+    except ProfilingError:
+        known = (1, 2, 3)  # an unreadable manifest still shows that the run has one
+    for path in paths:
+        try:
+            if read_json_object(path, COMPUTE_AGAIN).get("schema_version") not in known:
+                wrong.append(f"{path.name} has no known schema_version")
+        except ProfilingError as problem:
+            wrong.append(problem.problem)
+    return f"{plural(len(paths), 'file')} can be read"
+
+
+@question("state", "continue it: sme2prof run CONFIG --resume")
+def is_finished(run: CheckedRun, wrong: list[str]) -> str:
+    assert run.manifest is not None
+    if state := run.manifest.unfinished:
+        stopped = run.manifest.why_unfinished
+        wrong.append(f"the run is {state}{f': {stopped.problem}' if stopped else ''}")
+    failed = (result for result in run.run.results if result.state == "failed")
+    wrong += [f"{result.series} failed: {result.problem}" for result in failed]
+    return "finished"
+
+
+@question("files", MEASURE_AGAIN)
+def files_exist(run: CheckedRun, wrong: list[str]) -> str:
+    promised = [(result, name) for result in run.run.results for name in result.files]
+    missing = ((result, name) for result, name in promised if not is_regular(run.path / name))
+    wrong += [f"missing: {result.series}: {name}" for result, name in missing]
+    if not run.promises_little and not is_regular(run.path / names.JOURNAL):
+        wrong.append(f"missing: {names.JOURNAL}")
+    found = f"all {len(promised)} files are there"
+    if not wrong and not is_there(run.path / names.METRICS):
+        fix = "" if run.promises_little else COMPUTE_AGAIN
+        raise NoVerdict(f"{found}, but no {names.METRICS}: its figures are not checked", "optional", fix)
+    return found
+
+
+@question("program", MEASURE_AGAIN)
+def program_matches(run: CheckedRun, wrong: list[str]) -> str:
+    """Whether the graph that explains the operators, and any program here, are those that were measured."""
+    manifest = run.manifest
+    if manifest is None or not manifest.model_sha256:
+        raise NoVerdict("the manifest has no checksum of it")
+    seen = {dump.graph.sha256 for dump in run.whole_dumps if dump.graph and dump.graph.sha256}
+    if seen - {manifest.model_sha256}:
+        wrong.append(f"{names.GRAPH} describes another program than the measured one")
+    path, name = run.run.programs().named(), Path(manifest.model).name
+    if path is not None and (now := files.sha256(path)) != manifest.model_sha256:
+        then = manifest.model_sha256[:12]
+        wrong.append(
+            f"{name} is not the measured program: its SHA-256 is {now[:12]}, the measured one was {then}"
+        )
+    if not wrong and not seen and path is None:
+        raise NoVerdict(f"{name} is not here, so it cannot be compared")
+    return f"{name} is the measured program"
+
+
+# Its dumps.
+
+
+@question("dumps", MEASURE_AGAIN)
+def dumps_parse(run: CheckedRun, wrong: list[str]) -> str:
+    if run.analysis is None:
+        raise NoVerdict("there are none")
+    damaged = (run.analysis,) if isinstance(run.analysis, FormatError) else run.analysis.damaged
+    wrong += [problem.problem for problem in damaged]
+    remarks = (remark for dump in run.whole_dumps for remark in dump.warnings)
+    wrong += [remark.seen for remark in remarks if remark.code == MISFIT]
+    runs = sum(dump.runs for dump in run.whole_dumps)
+    return f"{plural(len(run.whole_dumps), 'dump')} can be read, with {plural(runs, 'run')}"
+
+
+@question("closure", "report it: the attribution is wrong for these dumps")
+def dumps_close(run: CheckedRun, wrong: list[str]) -> str:
+    if not run.whole_dumps:
+        raise NoVerdict("there is no dump to add up")
+    for dump in run.whole_dumps:
+        parts = dump.breakdown
+        if not parts.closes:
+            wrong.append(f"the parts of {dump.path.name} do not add up to its end-to-end time")
+        if (parts.e2e <= 0).any() or (parts.framework < 0).any():
+            wrong.append(f"{dump.path.name} has impossible times")
+    return "categories, framework and unattributed time add up to the end-to-end time in every run"
+
+
+@question("same program", MEASURE_AGAIN)
+def same_program(run: CheckedRun, wrong: list[str]) -> str:
+    """Whether no dump proves that another program made it."""
+    if not run.whole_dumps:
+        raise NoVerdict("there is no dump to compare")
+    wrong += [f"{dump.path.name}: {text}" for dump in run.whole_dumps for text in dump.misfits]
+    return f"{plural(len(run.whole_dumps), 'dump')} checked against the program"
+
+
+# Its figures.
+
+
+def _differ(stored: float | None, computed: float | None) -> bool:
+    if stored is None or computed is None:
+        return stored is not computed
+    return not math.isclose(stored, computed, rel_tol=1e-6, abs_tol=1e-9)
+
+
+@question("comparisons", COMPUTE_AGAIN)
+def comparisons_follow(run: CheckedRun, wrong: list[str]) -> str:
+    """Whether verdicts and ratios are those of the latencies, and nothing is compared that must not be."""
+    answers = run.run.metrics.comparisons if run.run.metrics else ()
+    computed = {(each.baseline, each.candidate): each.speedup for each in comparisons(*run.measured)}
+    for answer in answers:
+        stored, now = answer.speedup, computed.get((answer.baseline, answer.candidate))
+        if now is None:
+            wrong.append(f"{answer.label} is not a pair of the run")
+        elif stored.verdict is not now.verdict or _differ(stored.ratio, now.ratio):
+            wrong.append(f"{answer.label} is {stored.in_short}, and {now.in_short} when computed again")
+    compared = sum(answer.speedup.verdict is not Verdict.NOT_COMPARABLE for answer in answers)
+    if not compared and not wrong:
+        why = f"nothing is comparable: {answers[0].speedup.reason}" if answers else "nothing was compared"
+        raise NoVerdict(why)
+    return f"{plural(compared, 'verdict')} computed again from the latencies"
+
+
+@question("kernels", f"SME2 was not switched off; {MEASURE_AGAIN}")
+def kernels_fit_the_switch(run: CheckedRun, wrong: list[str]) -> str:
+    """Whether no SME kernel ran where SME2 was off."""
+    listed = [series for series in own_kernels(run.run, ()) if series.uses or series.counted]
+    if not listed:
+        raise NoVerdict("no kernel was listed")
+    wrong += [
+        f"{evidence.series} had SME2 off, but {evidence.sme.text}"
+        for evidence in listed
+        if evidence.sme2 is False and evidence.sme.proves_sme
+    ]
+    return f"{plural(len(listed), 'list')} of kernels checked"
+
+
+@question("outputs", "find out which one is right before you rely on its speed")
+def outputs_agree(run: CheckedRun, wrong: list[str]) -> str:
+    """Whether all experiments that were compared computed the same."""
+    parity = run.run.metrics.parity if run.run.metrics else ()
+    if not parity:
+        raise NoVerdict("no outputs were compared")
+    wrong += [
+        f"the outputs of {pair.candidate} differ from those of {pair.baseline}"
+        for pair in parity
+        if pair.parity is not None and not pair.parity.agrees
+    ]
+    return "the outputs are the same, except for rounding"
+
+
+@question("analysis", ANALYSE_AGAIN)
+def summary_matches(run: CheckedRun, wrong: list[str]) -> str:
+    """Whether the parts of each experiment add up to its end-to-end time, which is that of the dumps."""
+    path = run.path / names.ANALYSIS
+    if not is_there(path):
+        status: Status = "skipped" if run.promises_little or not run.run.dumps else "fail"
+        raise NoVerdict(f"there is no {names.ANALYSIS}", status, ANALYSE_AGAIN)
+    content = read_json_object(path, ANALYSE_AGAIN)
+    if run.promises_little and "schema_version" not in content:
+        raise NoVerdict(f"{names.ANALYSIS} was written by the earlier kit; sme2prof analyze writes it again")
+    rows: Any = content.get("per_etdump")
+    try:
+        stated = {(row["experiment"], row["threads"]): _stated(row) for row in rows}
+    except (AttributeError, KeyError, TypeError, ValueError):
+        raise NoVerdict(f"{names.ANALYSIS}: per_etdump cannot be read", "fail", ANALYSE_AGAIN) from None
+    for series in run.series:
+        e2e, parts = stated.get((series.series.experiment, series.series.threads), (math.nan, math.nan))
+        if _differ(parts, e2e):
+            wrong.append(f"the parts of {series.name} add up to {parts}, its e2e_ms is {e2e}")
+        elif _differ(e2e, series.e2e_ms):
+            wrong.append(f"e2e_ms of {series.name} is {e2e}, but its dumps say {series.e2e_ms}")
+    return f"{names.ANALYSIS} agrees with {plural(len(run.whole_dumps), 'dump')}"
+
+
+def _stated(row: dict[str, Any]) -> tuple[float, float]:
+    """End-to-end time of an entry, and the sum of its parts."""
+    overheads = float(row["framework_overhead_ms"]) + float(row["unattributed_ms"])
+    return float(row["e2e_ms"]), overheads + sum(map(float, row["categories_ms"].values()))
+
+
+# In the order in which a person would look: is it complete, is it what it says, do the figures follow.
+ABOUT_ANY: Sequence[Question] = (manifest_parses, json_files)
+ABOUT_RUNS: Sequence[Question] = (
+    is_finished,
+    files_exist,
+    program_matches,
+    same_program,
+    comparisons_follow,
+    kernels_fit_the_switch,
+    outputs_agree,
+)
+ABOUT_EARLIER_RUNS: Sequence[Question] = (files_exist, same_program, kernels_fit_the_switch)
+ABOUT_DUMPS: Sequence[Question] = (dumps_parse, dumps_close, summary_matches)
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,56 +369,3 @@ def _questions(run: CheckedRun) -> Sequence[Question]:
         return ABOUT_ANY  # its first check reports the problem; nothing else can be trusted
     about_run = () if manifest is None else ABOUT_EARLIER_RUNS if manifest.version_0 else ABOUT_RUNS
     return (*ABOUT_ANY, *about_run, *ABOUT_DUMPS)
-
-
-# A pipeline: what its config needs, where results go, and the results.
-
-_PARTS = {"model": "model", "experiments": "runners", "inputs": "inputs", "output_root": "output directory"}
-"""The part of a pipeline that a missing file belongs to, by the start of the setting that names it."""
-
-
-def validate_pipeline(path: Path, *, progress: Progress | None = None) -> Validation:
-    """Check what the config in `path` needs and, if it has run already, its results."""
-    if not path.is_file():
-        raise InputError(
-            f"there is no file {path}", ("give a config file, or write one: sme2prof config new")
-        )
-    progress = progress or Silent()
-    progress.stage("checking the config")
-    if wrong := check_config(path, files=False):
-        failed = tuple(Check("config", "fail", problem.text, problem.fix) for problem in wrong)
-        return Validation(failed, str(path))
-    config = load_config(path, files=False)
-    counts = f"{plural(len(config.experiments), 'experiment')}, {plural(len(config.pairs), 'comparison')}"
-    checks = [
-        Check("config", "pass", counts),
-        *(Check("config", "optional", text) for text in config_warnings(config)),
-        *_files(config, path),
-        *_results(config, path, progress),
-    ]
-    return Validation(tuple(checks), str(path))
-
-
-def _files(config: ProfileConfig, path: Path) -> Iterator[Check]:
-    """What each part of the config names is there, or a failed check for each missing file."""
-    there: dict[str, list[object]] = {
-        "model": [config.model],
-        "runners": [each.runner or "the kit's own, built when the run starts" for each in config.experiments],
-        "inputs": list(config.inputs.files),
-        "output directory": [config.output_root],
-    }
-    missing = check_config(path)
-    for start, part in _PARTS.items():
-        problems = [problem for problem in missing if problem.where.startswith(start)]
-        yield from (Check(part, "fail", problem.text, problem.fix) for problem in problems)
-        if there[part] and not problems:
-            yield Check(part, "pass", ", ".join(dict.fromkeys(map(str, there[part]))))
-
-
-def _results(config: ProfileConfig, path: Path, progress: Progress) -> Iterator[Check]:
-    run_dir = config.output_root
-    if not (run_dir / names.MANIFEST).is_file():
-        yield Check("results", "skipped", f"none yet: {sme2prof('run', str(path))}")
-        return
-    for check in validate(run_dir, progress=progress).checks:
-        yield replace(check, name=f"results: {check.name}")

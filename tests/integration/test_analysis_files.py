@@ -13,8 +13,8 @@ import pytest
 from recorded_dumps import record
 from recorded_runs import dumps_in
 
-from model_profiling.analysis.input_files import analyse_timeline
 from model_profiling.analysis.operators import read_timed
+from model_profiling.compat.input_files import analyse_timeline
 from model_profiling.core.errors import FormatError
 from model_profiling.core.records import write_record
 from model_profiling.etdump import read_etdump

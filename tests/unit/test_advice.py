@@ -8,12 +8,12 @@ import pytest
 from said import says, says_together
 from strategies import Block, Dump, ProfileEvent
 
-from model_profiling.analysis.advice import advise
+from model_profiling.analysis.causes import advise
 from model_profiling.analysis.causes.outside import outside, why_outside
 from model_profiling.analysis.findings import Case, Finding
 from model_profiling.analysis.pairing import pair_series
 from model_profiling.analysis.run import RunAnalysis
-from model_profiling.analysis.series import SeriesAnalysis, series_of
+from model_profiling.analysis.series import series_of
 from model_profiling.analysis.series_views import Call as TimedCall
 from model_profiling.analysis.series_views import Calls
 from model_profiling.analysis.sources import OperatorSource
@@ -403,26 +403,6 @@ def test_nothing_is_said_of_sme2_about_other_threads_or_what_may_not_be_compared
     )
     assert {found.id for found in causes([off, on], [pair_series(off, on)])} == {"sme2-no-faster"}
     assert not causes([off, on], [pair_series(off, on, not_comparable="this CPU has no SME2")])
-
-
-def test_threads_that_do_not_pay_are_found_by_time_and_by_rounds() -> None:
-    def sweep(*lengths: int) -> list[SeriesAnalysis]:
-        return [
-            series_of([dump_of([("DELEGATE_CALL", [(CONV[0], length)])], threads=2**place)])
-            for place, length in enumerate(lengths)
-        ]
-
-    (finding,) = causes(sweep(1000, 600, 900))
-    assert finding.id == "too-many-threads" and finding.evidence["best_threads"] == 2
-    assert finding.max_gain_pct == pytest.approx(100 * (1 - 601 / 901), abs=0.01)
-    assert not causes(sweep(1000, 600, 400))
-
-    def rounds(threads: int, *lengths: int) -> SeriesAnalysis:
-        return series_of([dump_of([("DELEGATE_CALL", [(CONV[0], one)])], threads=threads) for one in lengths])
-
-    one = rounds(1, 1000, 1010, 990, 1005, 995, 1002, 1000, 998)
-    assert causes([one, rounds(2, 900, 1100, 1050, 950, 1010, 990, 1060, 940)])[0].id == "too-many-threads"
-    assert not causes([one, rounds(2, 900, 905, 890, 903, 899, 901, 900, 902)])
 
 
 def test_no_finding_is_without_a_number() -> None:

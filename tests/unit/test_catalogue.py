@@ -7,7 +7,7 @@ import pytest
 from made_programs import MadeDelegate, MadeModel
 from said import says
 
-from model_profiling.analysis.advice import advise
+from model_profiling.analysis.causes import advise
 from model_profiling.analysis.findings import Finding
 from model_profiling.program import Window
 from model_profiling.program.flow import flow_of, input_independent, undone_transposes

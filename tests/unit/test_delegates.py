@@ -20,7 +20,7 @@ from model_profiling.program import delegates as room
 from model_profiling.program.category import Category, OperatorClass, bytes_of_operator
 from model_profiling.program.delegates.protocol import Backend, Graph, Payload
 from model_profiling.runs import Times, run
-from model_profiling.validation.checks import same_program
+from model_profiling.validation.validate import same_program
 
 PTE = Path(__file__).resolve().parents[1] / "data" / "etdump" / "three_delegates.pte"
 NAME = "LanternBackend"

@@ -11,7 +11,6 @@ from made_series import MADE, analysed, one_call
 from said import refused, says
 from strategies import Block, Dump
 
-from model_profiling.analysis.advice import advise
 from model_profiling.analysis.attribution import counted_runs
 from model_profiling.analysis.pairing import Pairing, match_operators, pair_series
 from model_profiling.analysis.series import series_of
@@ -358,12 +357,3 @@ def test_who_took_turns_is_not_set_against_who_did_not() -> None:
     alone = pair_series(one, one)
     assert alone.measured == "lockstep" and alone.e2e.verdict is Verdict.NOT_COMPARABLE
     assert all(pair.speedup is None and pair.ratio == pytest.approx(1) for pair in alone.operators)
-
-
-def test_threads_that_do_not_pay_are_told_by_launches() -> None:
-    """4% faster pays by the verdict; over all runs of such a machine nothing could be said."""
-    few, more = (launches({CONV: spent}, series=Series("on", n)) for n, spent in ((1, 1000), (2, 960)))
-    assert "too-many-threads" not in {finding.id for finding in advise([few, more])}
-    findings = advise([few, launches({CONV: 1000}, series=Series("on", 2))])
-    (finding,) = (each for each in findings if each.id == "too-many-threads")
-    assert finding.evidence["best_threads"] == 1

@@ -11,7 +11,7 @@ import pytest
 from recorded_runs import SME2, dumps_in
 from said import refused, says_together
 
-from model_profiling.analysis.input_files import check_latencies, read_latencies
+from model_profiling.compat.input_files import check_latencies, read_latencies
 from model_profiling.core import process
 from model_profiling.core.errors import FormatError, InputError
 from model_profiling.core.records import write_record

@@ -17,7 +17,7 @@ STRUCTURAL = frozenset({
     "wrong-results",
 })  # fmt: skip
 # What needs times, or a CPU with SME2.
-TIMED = frozenset({"too-many-threads", "sme2-slower", "sme2-no-faster"})
+TIMED = frozenset({"sme2-slower", "sme2-no-faster"})
 
 NO_RULE = "no rule for this operator"
 TRAILING = "unsqueeze_copy only supported on the trailing dimension"

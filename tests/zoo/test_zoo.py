@@ -14,7 +14,7 @@ import torch
 from zoo import swin, vit, wav2vec2
 from zoo.expected import CATEGORIES, EXPECTED, STRUCTURAL, TIMED, Advice, Expected, Outside
 
-from model_profiling.analysis.advice import advise
+from model_profiling.analysis.causes import advise
 from model_profiling.analysis.findings import Finding
 from model_profiling.analysis.operators import Operator
 from model_profiling.analysis.run import RunAnalysis
