@@ -7,8 +7,8 @@ from pathlib import Path
 
 from strategies import Block, Dump, ProfileEvent
 
+from model_profiling.analysis.operators import analyse_dump
 from model_profiling.analysis.series import SeriesAnalysis, series_of
-from model_profiling.analysis.summary import analyse_dump
 from model_profiling.config.series import Series
 from model_profiling.etdump import read_etdump
 from model_profiling.program import (

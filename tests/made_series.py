@@ -8,11 +8,11 @@ from pathlib import Path
 
 from strategies import Block, Dump, ProfileEvent
 
+from model_profiling.analysis.operators import DumpAnalysis, analyse_dump
 from model_profiling.analysis.pairing import pair_series
 from model_profiling.analysis.run import RunAnalysis
 from model_profiling.analysis.series import SeriesAnalysis, series_of
 from model_profiling.analysis.sources import OperatorSource
-from model_profiling.analysis.summary import DumpAnalysis, analyse_dump
 from model_profiling.config.series import Pair, Series
 from model_profiling.etdump import read_etdump
 from model_profiling.program import SourceRef

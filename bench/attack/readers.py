@@ -15,8 +15,8 @@ from pathlib import Path
 from attack.kinds import OF_KINDS
 from attack.reader import DATA, RUN, Reader, at, beside, found, named, replaced
 from attack.verb_readers import OF_VERBS
-from model_profiling.compat.input_files import analyse_timeline, read_latencies
 from model_profiling.analysis.kernels import kernel_uses, read_kernels_csv, read_xnntrace
+from model_profiling.compat.input_files import analyse_timeline, read_latencies
 from model_profiling.config import names
 from model_profiling.config.reading import check_config
 from model_profiling.core.records import read_record

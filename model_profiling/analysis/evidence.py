@@ -23,10 +23,9 @@ from model_profiling.analysis.kernels import (
     use_of,
 )
 from model_profiling.analysis.matching import prove_operators
-from model_profiling.analysis.operators import read_timed
+from model_profiling.analysis.operators import analyse_dump, read_timed
 from model_profiling.analysis.sampling import sampled_entries
 from model_profiling.analysis.series import SeriesAnalysis, series_of
-from model_profiling.analysis.summary import analyse_dump
 from model_profiling.config import names
 from model_profiling.config.series import Series
 from model_profiling.core.errors import FormatError

@@ -15,8 +15,7 @@ from typing import TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
-from model_profiling.analysis.operators import Operator, OperatorTimes
-from model_profiling.analysis.summary import Breakdown, DumpAnalysis
+from model_profiling.analysis.operators import Breakdown, DumpAnalysis, Operator, OperatorTimes
 from model_profiling.config.series import Diagnostic, Series
 from model_profiling.core.flatbuffer import Int64
 from model_profiling.core.formatting import listing, milliseconds, percent, plural

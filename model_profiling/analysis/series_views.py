@@ -9,9 +9,8 @@ from dataclasses import dataclass
 import numpy as np
 
 from model_profiling.analysis.attribution import Node, RunGroup, Share, children_of
-from model_profiling.analysis.operators import LOWERING, THE_MODEL, Operator
+from model_profiling.analysis.operators import LOWERING, THE_MODEL, DumpAnalysis, Operator
 from model_profiling.analysis.series import SeriesAnalysis
-from model_profiling.analysis.summary import DumpAnalysis
 
 # The calls of a run in order, with their overheads.
 

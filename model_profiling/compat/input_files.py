@@ -12,9 +12,15 @@ from pathlib import Path
 import numpy as np
 
 from model_profiling.analysis.attribution import EXECUTE, RunGroup, counted_runs
-from model_profiling.analysis.operators import EXACT, EXACT_CALL, TimedDump, clock_of
+from model_profiling.analysis.operators import (
+    EXACT,
+    EXACT_CALL,
+    DumpAnalysis,
+    TimedDump,
+    analyse_dump,
+    clock_of,
+)
 from model_profiling.analysis.sources import OperatorSource, ProgramView
-from model_profiling.analysis.summary import DumpAnalysis, analyse_dump
 from model_profiling.config import names
 from model_profiling.config.series import Series
 from model_profiling.core.errors import FormatError, InputError

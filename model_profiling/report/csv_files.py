@@ -11,9 +11,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from model_profiling.analysis.attribution import CALLS, EXECUTE, OutsideEvents, RunGroup, Share
-from model_profiling.analysis.operators import EXACT_CALL, Operator
+from model_profiling.analysis.operators import EXACT_CALL, DumpAnalysis, Operator
 from model_profiling.analysis.series import SeriesAnalysis
-from model_profiling.analysis.summary import DumpAnalysis
 from model_profiling.config import names
 from model_profiling.core import files
 from model_profiling.core.flatbuffer import Int64

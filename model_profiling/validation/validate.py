@@ -11,10 +11,9 @@ from pathlib import Path
 from typing import Any
 
 from model_profiling.analysis.evidence import own_kernels
-from model_profiling.analysis.operators import MISFIT
+from model_profiling.analysis.operators import MISFIT, DumpAnalysis
 from model_profiling.analysis.run import RunAnalysis, analyse_run
 from model_profiling.analysis.series import SeriesAnalysis
-from model_profiling.analysis.summary import DumpAnalysis
 from model_profiling.config import names
 from model_profiling.core import files
 from model_profiling.core.errors import FormatError, ProfilingError

@@ -8,8 +8,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from model_profiling.analysis.operators import CUT, EXACT, read_timed
-from model_profiling.analysis.summary import analyse_dump
+from model_profiling.analysis.operators import CUT, EXACT, analyse_dump, read_timed
 from model_profiling.config.series import Series
 from model_profiling.core import process
 from model_profiling.etdump import read_boundaries, read_etdump

@@ -18,10 +18,9 @@ from recorded_runs import ARM, EMULATED, INT8, PROGRAM, SME2
 from rendered_markdown import rendered
 from said import refused
 
-from model_profiling.analysis.operators import Operator
+from model_profiling.analysis.operators import DumpAnalysis, Operator
 from model_profiling.analysis.series import SeriesAnalysis, series_of
 from model_profiling.analysis.series_views import module_parts, slice_runs
-from model_profiling.analysis.summary import DumpAnalysis
 from model_profiling.config import names
 from model_profiling.core.errors import InputError, SetupError
 from model_profiling.core.process import Completed

@@ -11,7 +11,7 @@ import pytest
 from recorded_runs import RUNS, copied, edit, load
 from said import says
 
-from model_profiling.analysis.summary import DumpAnalysis
+from model_profiling.analysis.operators import DumpAnalysis
 from model_profiling.core import process
 from model_profiling.core.errors import InputError
 from model_profiling.runs import Times

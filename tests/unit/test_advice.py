@@ -11,13 +11,13 @@ from strategies import Block, Dump, ProfileEvent
 from model_profiling.analysis.causes import advise
 from model_profiling.analysis.causes.outside import outside, why_outside
 from model_profiling.analysis.findings import Case, Finding
+from model_profiling.analysis.operators import DumpAnalysis, analyse_dump
 from model_profiling.analysis.pairing import pair_series
 from model_profiling.analysis.run import RunAnalysis
 from model_profiling.analysis.series import series_of
 from model_profiling.analysis.series_views import Call as TimedCall
 from model_profiling.analysis.series_views import Calls
 from model_profiling.analysis.sources import OperatorSource
-from model_profiling.analysis.summary import DumpAnalysis, analyse_dump
 from model_profiling.config.series import Series
 from model_profiling.etdump import read_etdump
 from model_profiling.program import Program, SourceRef

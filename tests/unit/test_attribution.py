@@ -13,9 +13,16 @@ from said import refused, says
 from strategies import Block, Dump, ProfileEvent, damage
 
 from model_profiling.analysis.attribution import Attribution, Share, attribute
-from model_profiling.analysis.operators import CUT, EXACT, OWN, TimedDump, read_timed, with_boundaries
+from model_profiling.analysis.operators import (
+    CUT,
+    EXACT,
+    OWN,
+    TimedDump,
+    analyse_dump,
+    read_timed,
+    with_boundaries,
+)
 from model_profiling.analysis.series import series_of
-from model_profiling.analysis.summary import analyse_dump
 from model_profiling.config.series import Series
 from model_profiling.core.errors import FormatError
 from model_profiling.etdump import EventTable, boundaries_beside, read_boundaries, read_etdump

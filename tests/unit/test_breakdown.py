@@ -13,10 +13,10 @@ from made_series import analysed, one_call
 from pages import as_read
 from said import says, says_together
 
+from model_profiling.analysis.operators import DumpAnalysis
 from model_profiling.analysis.pairing import pair_series
 from model_profiling.analysis.run import RunAnalysis
 from model_profiling.analysis.series import OVERHEADS, SeriesAnalysis, series_of
-from model_profiling.analysis.summary import DumpAnalysis
 from model_profiling.core.formatting import milliseconds
 from model_profiling.program.category import Category
 from model_profiling.report.breakdown import (

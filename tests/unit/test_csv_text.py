@@ -14,8 +14,8 @@ from hypothesis import strategies as st
 from said import refused
 from strategies import ProfileEvent, dumps
 
+from model_profiling.analysis.operators import analyse_dump
 from model_profiling.analysis.series import series_of
-from model_profiling.analysis.summary import analyse_dump
 from model_profiling.config.series import Series
 from model_profiling.core.errors import FormatError, ProfilingError
 from model_profiling.core.records import csv_line, csv_text, own_cell, read_rows, read_table, safe_cell

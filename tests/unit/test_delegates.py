@@ -10,9 +10,9 @@ from recorded_runs import PROGRAM
 from said import says, says_together
 from strategies import Block, Dump, ProfileEvent, graph
 
+from model_profiling.analysis.operators import DumpAnalysis, analyse_dump
 from model_profiling.analysis.series import series_of
 from model_profiling.analysis.sources import ProgramView
-from model_profiling.analysis.summary import DumpAnalysis, analyse_dump
 from model_profiling.config.series import Series
 from model_profiling.etdump import read_etdump
 from model_profiling.program import Delegate, GraphNode, Instruction, Method, Program, Tensor, read_program

@@ -12,10 +12,10 @@ from said import refused, says
 from strategies import Block, Dump
 
 from model_profiling.analysis.attribution import counted_runs
+from model_profiling.analysis.operators import DumpAnalysis
 from model_profiling.analysis.pairing import Pairing, match_operators, pair_series
 from model_profiling.analysis.series import series_of
 from model_profiling.analysis.sources import OperatorSource
-from model_profiling.analysis.summary import DumpAnalysis
 from model_profiling.config.series import Series
 from model_profiling.core.errors import FormatError
 from model_profiling.runs import PairSpeedup, Times
