@@ -32,7 +32,7 @@ _KLEIDIAI = re.compile(r"kai_(?:run|kernel)_\w+")
 
 class SampledPart(str, Enum):
     MULTIPLICATION = "multiplication"
-    """A matrix kernel, or a nameless function that multiplies and adds in a matrix operator."""
+    """A matrix kernel."""
     PACKING = "packing"
     """Copies an operand into the order that a kernel needs."""
     INDIRECTION = "indirection"
@@ -148,7 +148,7 @@ def inside_series(series: Series, samples: Samples, analysed: SeriesAnalysis | N
     for (call, position), functions in sorted(by_operator.items()):
         if position >= 0:
             operator = None if unnamed or call >= len(calls) else calls[call][position]
-            divided.append(_inside(call, position, operator, _kernels(samples, functions, operator), shown))
+            divided.append(_inside(call, position, operator, _kernels(samples, functions), shown))
     notes = [samples.unavailable or "", unnamed]
     notes += [
         f"the functions of {file.name} are unknown: {file.problem}" for file in samples.files if file.problem
@@ -177,12 +177,10 @@ def _delegate_calls(analysed: SeriesAnalysis) -> list[list[Operator | None]]:
     return [[known.get((call, position)) for position in sorted(held[call])] for call in calls]
 
 
-def _kernels(
-    samples: Samples, functions: Mapping[int, int], operator: Operator | None
-) -> tuple[SampledKernel, ...]:
+def _kernels(samples: Samples, functions: Mapping[int, int]) -> tuple[SampledKernel, ...]:
     hit: Counter[tuple[str, SampledPart]] = Counter()
     for number, count in functions.items():
-        hit[_described(samples, samples.functions[number], operator)] += count
+        hit[_described(samples, samples.functions[number])] += count
     ordered = sorted(hit.items(), key=lambda item: (-item[1], item[0]))
     return tuple(SampledKernel(name, part, count) for (name, part), count in ordered)
 
@@ -203,9 +201,7 @@ def _inside(
     return InsideOperator(call, position, operator, total, parts, kernels)
 
 
-def _described(
-    samples: Samples, function: SampledFunction, operator: Operator | None
-) -> tuple[str, SampledPart]:
+def _described(samples: Samples, function: SampledFunction) -> tuple[str, SampledPart]:
     """The name of a function, and which part of an operator it is."""
     if function.name:
         if _WAITING.fullmatch(function.name):
@@ -215,11 +211,8 @@ def _described(
         return function.name, _PART_OF_ROLE.get(classify(function.name).role, SampledPart.OTHER)
     library = short_name(samples.files[function.file].name) if 0 <= function.file < len(samples.files) else ""
     place = ": in no function" if function.start is None else f"+{function.start:#x}"
-    name = f"{library}{place}" if library else "in no library"
-    if library == _POOL:
-        return name, SampledPart.WAITING
-    multiplies = function.multiplies and operator is not None and operator.category in MATRIX
-    return name, SampledPart.MULTIPLICATION if multiplies else SampledPart.UNNAMED
+    part = SampledPart.WAITING if library == _POOL else SampledPart.UNNAMED
+    return f"{library}{place}" if library else "in no library", part
 
 
 def short_name(file: str) -> str:

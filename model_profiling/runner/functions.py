@@ -1,14 +1,12 @@
-"""The functions of a program or library (ELF, or Mach-O for Arm), by address, and what their instructions do.
+"""The functions of a program or library (ELF, or Mach-O for Arm), by address.
 
 An address gets a name only from a symbol whose range contains it, never from the nearest one. A function
-without a symbol is identified by its start; an address in no function is unknown. Assembly functions often
-have neither a symbol nor an unwind entry: such a function begins where code takes its address.
+without a symbol is identified by its start; an address in no function is unknown.
 """
 
 from __future__ import annotations
 
 import warnings
-from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -20,15 +18,11 @@ from model_profiling.core.errors import FormatError, system_reason
 
 lief.logging.disable()
 Addresses = NDArray[np.int64]
-Words = NDArray[np.uint32]
 Found = tuple[int, int, str]
 """A function's start, end and name."""
 _ELF = b"\x7fELF\x02\x01"
 _BUILD_ID = lief.ELF.Note.TYPE.GNU_BUILD_ID
-# Relocations that write an address in the file itself.
-_RELATIVE = (lief.ELF.Relocation.TYPE.AARCH64_RELATIVE, lief.ELF.Relocation.TYPE.X86_64_RELATIVE)
 _NOT_DEBUGGING, _IN_SECTION = 0xEE, 0x0E
-_LOAD, _EXECUTED = lief.ELF.Segment.TYPE.LOAD, lief.ELF.Segment.FLAGS.X
 
 
 def read_functions(path: Path) -> CodeFunctions:
@@ -94,23 +88,13 @@ class CodeFunctions:
     build_id: str | None
     named: Extents = field(default_factory=lambda: Extents.of([]))
     unnamed: Extents = field(default_factory=lambda: Extents.of([]))
-    code: tuple[tuple[int, Words], ...] = ()
-    """The instructions from an address on; for Arm files only."""
 
     def holding(self, address: int) -> Function | None:
         return self.named.holding(address) or self.unnamed.holding(address)
 
-    def multiplies(self, function: Function) -> bool | None:
-        """Whether it multiplies and adds as a matrix kernel does; None if its instructions were not read."""
-        for begin, words in self.code:
-            if begin <= function.start < begin + 4 * len(words):
-                first, last = (function.start - begin) // 4, (function.end - begin) // 4
-                return arm_multiplies(words[first:last])
-        return None
 
-
-# ELF: symbols; the entries of `.eh_frame`, which every function of a library built for unwinding has, even
-# hidden ones; and addresses that code takes or the loader writes.
+# ELF: symbols, and the entries of `.eh_frame`, which functions of a library built for unwinding have, even
+# hidden ones; assembly functions often have neither.
 
 
 def _of_elf(library: lief.ELF.Binary) -> CodeFunctions:
@@ -120,38 +104,8 @@ def _of_elf(library: lief.ELF.Binary) -> CodeFunctions:
         if symbol.is_function and symbol.shndx and symbol.name and symbol.size > 0
     ]
     unwound = [(each.address, each.address + each.size, "") for each in library.functions if each.size]
-    executable = [part for part in library.segments if part.type == _LOAD and part.has(_EXECUTED)]
-    is_arm = library.header.machine_type == lief.ELF.ARCH.AARCH64
-    code = [(part.virtual_address, _words(part.content)) for part in executable] if is_arm else []
-    made = [arm_addresses(words, start) for start, words in code]
-    taken = np.unique(np.concatenate([relocated_to(library), *(each[each % 4 == 0] for each in made)]))
-    begun: list[Found] = []
-    for part in executable:
-        end = part.virtual_address + part.physical_size
-        for first, last in _gaps(part.virtual_address, end, [*symbols, *unwound]):
-            starts = taken[slice(*np.searchsorted(taken, (first, last)))].tolist()
-            begun += [(begin, end, "") for begin, end in zip(starts, [*starts[1:], last], strict=False)]
     ids = (bytes(note.description) for note in library.notes if note.type == _BUILD_ID)
-    unnamed = Extents.of([*unwound, *begun])
-    return CodeFunctions(next(ids, b"").hex() or None, Extents.of(symbols), unnamed, tuple(code))
-
-
-def relocated_to(library: lief.ELF.Binary) -> Addresses:
-    """Return the addresses that the loader writes into tables."""
-    entries = (entry for entry in library.dynamic_relocations if entry.type in _RELATIVE)
-    return np.array([entry.addend for entry in entries], np.int64)
-
-
-def _gaps(start: int, end: int, known: list[Found]) -> Iterator[tuple[int, int]]:
-    """Yield the ranges from `start` to `end` that no known function covers."""
-    for first, stop, _ in sorted(known):
-        if first >= end:
-            break
-        if first > start:
-            yield start, first
-        start = max(start, stop)
-    if start < end:
-        yield start, end
+    return CodeFunctions(next(ids, b"").hex() or None, Extents.of(symbols), Extents.of(unwound))
 
 
 def _of_macho(library: lief.MachO.Binary) -> CodeFunctions:
@@ -175,63 +129,4 @@ def _of_macho(library: lief.MachO.Binary) -> CodeFunctions:
         bytes(library.uuid.uuid).hex() if library.uuid else None,
         Extents.of([function for function in functions if function[2]]),
         Extents.of([(start, end, "") for start, end, _ in functions]),
-        ((begin, _words(code.content)),),
     )
-
-
-# Instructions of Arm.
-
-_ADRP, _ADRP_MASK = 0x90000000, 0x9F000000
-_ADD, _ADD_MASK = 0x91000000, 0xFFC00000
-_NEAR = 8
-"""How many instructions after the first half of an address to search for its second half."""
-
-# Multiply-accumulate instructions as (bits, mask), from the Arm architecture's encoding tables.
-_MULTIPLY_ADD = (
-    (0x0E20CC00, 0xBFA0FC00),  # FMLA (vectors)
-    (0x0E400C00, 0xBFE0FC00),  # FMLA (vectors, half precision)
-    (0x0F801000, 0xBF80F400),  # FMLA (by element)
-    (0x0F001000, 0xBFC0F400),  # FMLA (by element, half precision)
-    (0x1F000000, 0xFF208000),  # FMADD
-    (0x0E209400, 0xBF20FC00),  # MLA (vectors)
-    (0x2F000000, 0xBF00F400),  # MLA (by element)
-    (0x0E208000, 0x9F20FC00),  # SMLAL, UMLAL (vectors)
-    (0x0F002000, 0x9F00F400),  # SMLAL, UMLAL (by element)
-    (0x0E009400, 0x9F20FC00),  # SDOT, UDOT (vectors)
-    (0x0F00E000, 0x9F00F400),  # SDOT, UDOT (by element)
-    (0x4E80A400, 0xDFE0F400),  # SMMLA, UMMLA, USMMLA
-    (0x6E40EC00, 0xFFE0FC00),  # BFMMLA
-    (0x2E40FC00, 0xBFE0FC00),  # BFDOT
-)
-_FEWEST, _SHARE = 4, 0.05
-"""A function multiplies if it has at least this many such instructions, and this share of all."""
-
-
-def _words(code: memoryview) -> Words:
-    return np.frombuffer(bytes(code), "<u4", len(code) // 4)  # a copy: LIEF's own goes with its library
-
-
-def arm_addresses(words: Words, address: int) -> Addresses:
-    """Return every address that code at `address` builds from a page and an offset, sorted."""
-    if not len(words):
-        return np.zeros(0, np.int64)
-    places = np.flatnonzero(words & _ADRP_MASK == _ADRP)
-    code = words[places].astype(np.int64)
-    pages = (code >> 5 & 0x7FFFF) << 2 | code >> 29 & 3
-    pages = np.where(pages >= 1 << 20, pages - (1 << 21), pages)
-    base = (address + 4 * places & ~0xFFF) + (pages << 12)
-    register = code & 31
-    addresses = []
-    for step in range(1, _NEAR + 1):
-        after = words[np.minimum(places + step, len(words) - 1)].astype(np.int64)
-        completes = (after & _ADD_MASK == _ADD) & (after >> 5 & 31 == register)
-        addresses.append((base + (after >> 10 & 0xFFF))[completes])
-    return np.unique(np.concatenate(addresses))
-
-
-def arm_multiplies(words: Words) -> bool:
-    is_one = np.zeros(len(words), bool)
-    for bits, mask in _MULTIPLY_ADD:
-        is_one |= words & np.uint32(mask) == np.uint32(bits)
-    count = int(is_one.sum())
-    return count >= _FEWEST and count >= _SHARE * len(words)

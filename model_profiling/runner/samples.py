@@ -41,8 +41,6 @@ class SampledFunction:
     file: int
     start: int | None = None
     name: str = ""
-    multiplies: bool | None = None
-    """Whether it multiplies and adds as a matrix kernel does; None if its instructions were not read."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -119,8 +117,8 @@ def _named(
     for row, (number, offset) in enumerate(distinct.tolist()):
         code = opened[number][1] if number in opened else None
         holder, function = code.holding(offset) if code else None, SampledFunction(index_of.get(number, -1))
-        if code and holder:
-            function = SampledFunction(function.file, holder.start, holder.name, code.multiplies(holder))
+        if holder:
+            function = SampledFunction(function.file, holder.start, holder.name)
         function_of[row] = functions.setdefault(function, len(functions))
     rows = np.stack(
         [columns["call"], columns["operator"], columns["thread"], function_of[which.reshape(-1)]], axis=1

@@ -25,9 +25,11 @@ from model_profiling.core.records import (
     check_lines,
     check_unless,
     read_json_object,
+    read_table,
 )
-from model_profiling.core.safe_read import is_regular, is_there
+from model_profiling.core.safe_read import is_regular, is_there, read_text
 from model_profiling.core.stdio import Progress, Silent
+from model_profiling.report.csv_files import csv_paths
 from model_profiling.runs import Manifest, Run
 from model_profiling.runs.figures import comparisons
 from model_profiling.runs.folders import no_run, refuse_links_out
@@ -317,6 +319,20 @@ def _stated(row: dict[str, Any]) -> tuple[float, float]:
     return float(row["e2e_ms"]), overheads + sum(map(float, row["categories_ms"].values()))
 
 
+@question("CSV files", ANALYSE_AGAIN)
+def csv_files_match(run: CheckedRun, wrong: list[str]) -> str:
+    """Whether operators in each `_exec_ops_stats.csv` add up as in the dumps of all launches."""
+    paths = {csv_paths(series.first.path.parent, series.first.stem).stats: series for series in run.series}
+    if run.promises_little or not paths:
+        raise NoVerdict("they are not promised: sme2prof analyze writes them")
+    for path, series in paths.items():
+        _, rows = read_table(read_text(path), path, ANALYSE_AGAIN)
+        stated, known = sum(float(row["total_ms"]) for row in rows), series.spent_by(series.operators).ms
+        if _differ(stated, known):
+            wrong.append(f"{path.name} adds up to {stated:.6f} ms, but the dumps say {known:.6f}")
+    return f"{plural(len(paths), 'file')} checked against the dumps"
+
+
 # In the order in which a person would look: is it complete, is it what it says, do the figures follow.
 ABOUT_ANY: Sequence[Question] = (manifest_parses, json_files)
 ABOUT_RUNS: Sequence[Question] = (
@@ -329,7 +345,7 @@ ABOUT_RUNS: Sequence[Question] = (
     outputs_agree,
 )
 ABOUT_EARLIER_RUNS: Sequence[Question] = (files_exist, same_program, kernels_fit_the_switch)
-ABOUT_DUMPS: Sequence[Question] = (dumps_parse, dumps_close, summary_matches)
+ABOUT_DUMPS: Sequence[Question] = (dumps_parse, dumps_close, summary_matches, csv_files_match)
 
 
 @dataclass(frozen=True, slots=True)

@@ -26,6 +26,7 @@ from model_profiling.targets.host import HostTarget
 from model_profiling.tools import robust_latency_analysis
 from model_profiling.validation.validate import (
     CheckedRun,
+    csv_files_match,
     dumps_close,
     dumps_parse,
     same_program,
@@ -193,6 +194,7 @@ def test_files_hold_the_runs_that_count(launched, tmp_path: Path, capsys: pytest
     summary = json.loads((run_dir / names.ANALYSIS).read_text())
     said = summary["per_etdump"][0]
     assert (said["runs"], said["rows"]) == (series.runs, len(rows))
+    assert csv_files_match(CheckedRun(run_dir)).status == "pass"
     stats = tmp_path / "stats.json"
     assert robust_latency_analysis.main([str(first.path), "--output", str(stats)]) == 0
     capsys.readouterr()

@@ -34,11 +34,6 @@ def test_every_thread_is_seen_in_the_operators_it_works_for(host, exported, tmp_
     assert len(seen) == 2 and 0 in seen, "the thread that executes, and the pool's"
     assert sum(row[4] for row in found.seen if row[1] >= 0) > 0.9 * found.kept
     assert not [file.problem for file in found.files if "executorch" in file.name and file.problem]
-    unknown = sum(row[4] for row in found.seen if found.functions[row[3]].start is None)
-    assert unknown < 0.1 * found.kept, "every kernel lies in a function, named or not"
-    if any(function.multiplies is not None for function in found.functions):
-        multiplying = sum(row[4] for row in found.seen if found.functions[row[3]].multiplies)
-        assert multiplying > 0.3 * found.kept, "convolutions take most of it"
 
 
 def test_with_sme2_the_kernels_seen_are_the_kernels_counted(emulated: EmulatedTarget, tmp_path: Path) -> None:

@@ -21,7 +21,7 @@ from model_profiling.validation.validate import validate
 
 CHECKS = [
     "manifest", "JSON files", "state", "files", "program", "same program",
-    "comparisons", "kernels", "outputs", "dumps", "closure", "analysis",
+    "comparisons", "kernels", "outputs", "dumps", "closure", "analysis", "CSV files",
 ]  # fmt: skip
 
 
@@ -134,6 +134,7 @@ BROKEN: dict[str, tuple[Callable[[Path], object], str, str]] = {
     "a missing output": (removed("*_output0.bin"), "files", "_output0.bin"),
     "a missing journal": (removed("journal.jsonl"), "files", "journal.jsonl"),
     "a missing summary": (removed("analysis_summary.json"), "analysis", "analysis_summary.json"),
+    "a missing CSV file": (removed("*_ops_stats.csv"), "CSV files", "_ops_stats.csv"),
     "a program exported again": (other_program, "program", "small_cnn_xnnpack_fp16.pte"),
     "a dump cut short": (in_bytes("*_r2.etdump*", lambda raw: raw[: len(raw) // 2]), "dumps", "_r2.etdump"),
     "an empty dump": (in_bytes("*_t1.etdump", lambda raw: raw[:0]), "dumps", "_t1.etdump"),
@@ -153,6 +154,10 @@ BROKEN: dict[str, tuple[Callable[[Path], object], str, str]] = {
     "outputs that differ": (
         in_json("metrics.json", lambda metrics: metrics["parity"][0]["parity"].update(verdict="mismatch")),
         "outputs", "linux_sme2_on",
+    ),
+    "a CSV file that was edited": (
+        in_bytes("*_ops_stats.csv", lambda raw: raw.replace(b",1,0.", b",1,9.", 1)),
+        "CSV files", "adds up to",
     ),
     "a JSON file without its version": (
         in_json("*_pipeline_summary.json", lambda summary: summary.pop("schema_version")),

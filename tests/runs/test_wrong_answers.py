@@ -225,6 +225,7 @@ def test_a_moved_run_keeps_modules_and_source_lines_and_validates(
     moved = Path(shutil.move(run_dir, tmp_path / "elsewhere"))
     validation = validate(moved)
     assert validation.ok, validation.as_text()
+    assert {check.name: check.status for check in validation.checks}["CSV files"] == "pass"
     assert sme2prof("analyze", moved).returncode == 0
     assert {name: (moved / name).read_bytes() for name in csv} == csv
 

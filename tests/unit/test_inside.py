@@ -6,10 +6,7 @@ import struct
 from dataclasses import replace
 from pathlib import Path
 
-import lief
-import numpy as np
 import pytest
-from conftest import arm_xnnpack
 from made_programs import MadeModel
 from made_series import made_series
 from said import refused
@@ -34,10 +31,7 @@ from model_profiling.runner.functions import (
     CodeFunctions,
     Extents,
     Function,
-    arm_addresses,
-    arm_multiplies,
     read_functions,
-    relocated_to,
 )
 from model_profiling.runner.samples import SampledFile, SampledFunction, Samples, read_samples
 from model_profiling.runs.evidence import KernelWork
@@ -51,8 +45,8 @@ FILES = tuple(
 FUNCTIONS = (
     SampledFunction(0, 0x100, f"kai_kernel_{MOPA}"),
     SampledFunction(0, 0x200, f"kai_kernel_{GATHER}"),
-    SampledFunction(0, 0x12340, "", multiplies=True),
-    SampledFunction(0, 0x300, "", multiplies=False),
+    SampledFunction(0, 0x12340),
+    SampledFunction(0, 0x300),
     SampledFunction(1, 0x400),
     SampledFunction(2, 0x500, "syscall"),
     SampledFunction(2, 0x600, "memcpy"),
@@ -106,17 +100,14 @@ def test_an_operator_has_one_identity_in_every_file() -> None:
     assert told["delegate_call"] == 0
 
 
-def test_what_has_no_name_gets_none_and_multiplies_only_where_that_is_known() -> None:
+def test_what_has_no_name_gets_none() -> None:
     conv = made_series(2)
     seen = ((0, 0, 0, 2, 50), (0, 0, 0, 3, 10))
     (found,) = inside_series(conv.series, samples(*seen), conv).operators
     assert [(kernel.name, kernel.part) for kernel in found.kernels] == [
-        ("xnnpack+0x12340", SampledPart.MULTIPLICATION),
+        ("xnnpack+0x12340", SampledPart.UNNAMED),
         ("xnnpack+0x300", SampledPart.UNNAMED),
     ]
-    other = made_series(2, name=lambda number: f"Transpose (ND, X32) #{number}")
-    (found,) = inside_series(other.series, samples(*seen), other).operators
-    assert set(found.parts) == {SampledPart.UNNAMED}, "an operator that moves data multiplies nothing"
 
 
 def test_samples_of_other_operators_are_given_to_none() -> None:
@@ -209,9 +200,6 @@ def test_a_damaged_file_of_samples_is_refused(tmp_path: Path, change: dict[str, 
         read_samples(path)
 
 
-FMLA, LDR, RET = 0x4F801214, 0x3CC104B3, 0xD65F03C0
-
-
 def of_wheel(name: str) -> Path:
     found = sorted(installed_sdk().libraries.glob(f"lib{name}.*"))
     if not found:
@@ -239,48 +227,6 @@ def test_an_address_has_the_name_of_the_symbol_that_holds_it_or_none(xnnpack: Co
         found = xnnpack.holding(start)
         assert found is not None and found.name == "" and found.start == start < found.end
     assert xnnpack.holding(0) is None and xnnpack.holding(1 << 40) is None
-
-
-def test_instructions_tell_which_functions_multiply() -> None:
-    xnnpack = read_functions(arm_xnnpack())
-    told = {
-        name: xnnpack.multiplies(Function(int(start), int(end)))
-        for name, start, end in zip(
-            xnnpack.named.names, xnnpack.named.starts, xnnpack.named.ends, strict=True
-        )
-    }
-    gemms = [name for name in told if name.startswith("xnn_f16_gemm_minmax_ukernel")]
-    others = [name for name in told if "_pack_" in name or "copysign" in name or "_maxpool_" in name]
-    assert len(gemms) >= 2 and all(told[name] for name in gemms)
-    assert len(others) > 20 and not any(told[name] for name in others)
-
-
-def test_instructions_are_known_by_their_bits() -> None:
-    assert arm_multiplies(np.array([FMLA] * 4 + [LDR] * 60 + [RET], np.uint32))
-    assert not arm_multiplies(np.array([FMLA] * 3 + [RET], np.uint32))
-    assert not arm_multiplies(np.array([FMLA] * 4 + [LDR] * 200, np.uint32))
-    assert not arm_multiplies(np.array([], np.uint32))
-    # adrp x3, one page on; nop; add x3, x3, #0x10; and the same with another register between.
-    adrp, add, other = 0xB0000003, 0x91004063, 0x91004084
-    words = np.array([adrp, 0xD503201F, add, adrp, other], np.uint32)
-    assert arm_addresses(words, 0x4000).tolist() == [0x5010]
-    assert not len(arm_addresses(np.zeros(0, np.uint32), 0))
-
-
-def test_what_the_loader_writes_into_tables_are_functions_too(xnnpack: CodeFunctions) -> None:
-    path = of_wheel("executorch_backend_xnnpack")
-    if path.suffix != ".so":
-        pytest.skip("in a Mach-O file every function is in a list")
-    library = lief.ELF.parse(path)
-    assert library is not None
-    flag = lief.ELF.Segment.FLAGS.X
-    code = [(each.virtual_address, each.physical_size) for each in library.segments if each.has(flag)]
-    written = relocated_to(library).tolist()
-    leads = [to for to in written if any(start <= to < start + size for start, size in code)]
-    assert len(leads) >= 2
-    for to in leads:
-        found = xnnpack.holding(to)
-        assert found is not None and found.start == to
 
 
 def test_of_two_symbols_at_one_address_the_longer_holds() -> None:
