@@ -7,7 +7,7 @@ from pathlib import Path
 
 from model_profiling.core import process
 from model_profiling.core.errors import SetupError
-from model_profiling.runner.apt import Packages
+from model_profiling.runner.fetching import Packages
 
 
 def unpack_closure(packages: Packages, names: Sequence[str], root: Path, libraries: Path) -> None:

@@ -20,7 +20,7 @@ from held_port import HeldPort
 
 from model_profiling.core import process
 from model_profiling.core.errors import SetupError
-from model_profiling.runner import apt
+from model_profiling.runner import fetching
 from model_profiling.runner.cache import cache_root, cached
 
 _SERVER = """\
@@ -77,10 +77,10 @@ def find_sshd() -> tuple[Path, Path]:
     unpacked."""
     if found := shutil.which("sshd", path=f"{os.environ.get('PATH', '')}:/usr/sbin:/sbin"):
         return Path(found), Path("/nonexistent")
-    archive = apt.own_archive("install openssh-server")
+    archive = fetching.own_archive("install openssh-server")
 
     def make(into: Path) -> None:
-        with apt.packages_of(archive, "install openssh-server") as packages:
+        with fetching.packages_of(archive, "install openssh-server") as packages:
             unpack_closure(packages, ["openssh-server"], into / "unpacked", into / "lib")
 
     home = cached(cache_root() / "tests" / f"{archive.suite}-sshd", make, "openssh-server", fetch=True)

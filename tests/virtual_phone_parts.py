@@ -16,7 +16,7 @@ from debian_programs import unpack_closure
 
 from model_profiling.core import process
 from model_profiling.core.errors import SetupError
-from model_profiling.runner import apt
+from model_profiling.runner import fetching
 from model_profiling.runner.cache import cache_root, cached
 from model_profiling.runner.compilers import find_compiler
 from model_profiling.runner.features import this_platform
@@ -45,12 +45,12 @@ def phone_parts(*, fetch: bool = True) -> Parts:
     """The parts, fetched the first time; what cannot be had is a SetupError that says why."""
     if sys.platform != "linux":
         raise SetupError("a virtual phone needs Linux", "run these tests on Linux")
-    archive = apt.own_archive(_CURE)
+    archive = fetching.own_archive(_CURE)
     recipe = hashlib.sha256(_PROPERTIES.read_bytes() + Path(__file__).read_bytes()).hexdigest()[:12]
-    name = f"{archive.origin.lower()}-{archive.suite}-{apt.native_architecture()}-{recipe}"
+    name = f"{archive.origin.lower()}-{archive.suite}-{fetching.native_architecture()}-{recipe}"
 
     def make(into: Path) -> None:
-        with apt.packages_of(archive, _CURE, prefer=_BACKPORTS.get(archive.suite)) as packages:
+        with fetching.packages_of(archive, _CURE, prefer=_BACKPORTS.get(archive.suite)) as packages:
             unpack_closure(packages, _PACKAGES, into / "root", into / "lib")
         _make_runtime(into / "root", into / "runtime")
 

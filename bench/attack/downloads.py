@@ -16,7 +16,7 @@ from unittest import mock
 from attack.faulty_server import FAULTS, Fault, FaultyServer, package_index
 from attack.finds import Find, PartResult
 from model_profiling.core.errors import ProfilingError
-from model_profiling.runner import apt
+from model_profiling.runner import fetching
 from model_profiling.runner.build import installed_sdk
 from model_profiling.runner.compilers import ZIG_RELEASE, can_be_fetched, zig_command
 from model_profiling.runner.features import AARCH64_LINUX
@@ -61,7 +61,7 @@ def _no_sdk() -> str:
 
 def _no_apt() -> str:
     try:
-        archive = apt.own_archive("")
+        archive = fetching.own_archive("")
     except ProfilingError as problem:
         return problem.problem
     return "" if archive.keyring() else "the archive's keyring is not installed"
@@ -168,13 +168,13 @@ def _from_index(
 def _package(fault: Fault, folder: Path) -> Iterator[str]:
     """No server without the distribution's own signature can be a good one, so all are refused."""
     release = b"Origin: Debian\nSuite: stable\nCodename: bookworm\n" * 400
-    own = apt.own_archive("")
+    own = fetching.own_archive("")
     files = {f"/dists/{own.suite}/{name}": release for name in ("InRelease", "Release", "Release.gpg")}
     with FaultyServer(files, fault, "elease").serving() as address:
-        archive = apt.Archive(own.origin, own.suite, f"{address}/")
+        archive = fetching.Archive(own.origin, own.suite, f"{address}/")
 
         def get() -> None:
-            with apt.packages_of(archive, "check the mirror") as packages:
+            with fetching.packages_of(archive, "check the mirror") as packages:
                 packages.download("qemu-user")
 
         yield from _refused(get, folder / "cache")

@@ -39,7 +39,8 @@ from model_profiling.report.language import (
     language_document,
 )
 from model_profiling.report.text import render_markdown
-from model_profiling.runner import apt, features
+from model_profiling.runner import features, fetching
+from model_profiling.runner.machine import FILES, Machine
 from model_profiling.runs import Run
 from model_profiling.store.store import Store, list_runs
 from model_profiling.store.tables import TABLES_AND_VIEWS
@@ -52,7 +53,6 @@ from model_profiling.sweep.cells import (
     read_sweep_record,
 )
 from model_profiling.sweep.dispatch import write_sweep_report
-from model_profiling.targets.facts import FILES, Machine
 from model_profiling.targets.power_mode import parse_settings
 from model_profiling.targets.remote.android import COMMANDS, device_id, read_device, temperature
 from model_profiling.workflow.analyse import analyse
@@ -231,7 +231,7 @@ def _machine(data: bytes, folder: Path) -> None:
     """What a system, its packages and a phone say of themselves."""
     del folder
     text = data.decode("utf-8", "replace")
-    apt.configured_archive(text, apt.Distribution("Debian", "12", "debian"))
+    fetching.configured_archive(text, fetching.Distribution("Debian", "12", "debian"))
     features.from_proc_cpuinfo(text)
     features.from_sysctl(text)
     parse_settings(text)

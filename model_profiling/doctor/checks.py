@@ -23,11 +23,11 @@ from model_profiling.core.hints import (
     with_another_python,
 )
 from model_profiling.core.records import Check, CheckList, check_unless
-from model_profiling.runner.apt import this_distribution
 from model_profiling.runner.build import installed_sdk
 from model_profiling.runner.cache import check_cache
 from model_profiling.runner.compilers import ZIG, can_be_fetched, find_compiler
 from model_profiling.runner.features import this_platform
+from model_profiling.runner.fetching import this_distribution
 from model_profiling.targets import power_mode
 from model_profiling.targets.machine_lock import holder, is_held, lock_of
 from model_profiling.targets.power_mode import unfinished_work

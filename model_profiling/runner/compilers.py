@@ -21,9 +21,9 @@ from pathlib import Path
 from model_profiling.core import files, process
 from model_profiling.core.errors import SetupError
 from model_profiling.runner import fetching
-from model_profiling.runner.apt import this_distribution
 from model_profiling.runner.cache import cache_root, cached, make_root
 from model_profiling.runner.features import AARCH64_LINUX, Platform, this_platform
+from model_profiling.runner.fetching import this_distribution
 
 # A compiler that brings its own C++ library compiles that first.
 _PROBE_TIMEOUT_S = 900

@@ -16,9 +16,9 @@ from model_profiling.targets.emulated import NO_EMULATION, EmulatedTarget
 from model_profiling.targets.execution import Target
 from model_profiling.targets.host import HostTarget
 from model_profiling.targets.job import Job, LockstepJob, LockstepOutcome, Outcome
+from model_profiling.targets.remote import RemoteTarget
 from model_profiling.targets.remote.android import AndroidTarget
 from model_profiling.targets.remote.ssh import SshTarget
-from model_profiling.targets.remote.target import RemoteTarget
 
 __all__ = [
     "Job",

@@ -15,12 +15,12 @@ from pathlib import Path
 
 from model_profiling.core import process
 from model_profiling.core.errors import SetupError
-from model_profiling.runner import apt, fetching
-from model_profiling.runner.apt import this_distribution
+from model_profiling.runner import fetching
 from model_profiling.runner.build import RunnerBuild, Sdk, build_runner, installed_sdk, sdk_at
 from model_profiling.runner.cache import cache_root, cached
 from model_profiling.runner.compilers import find_compiler
 from model_profiling.runner.features import AARCH64_LINUX, AARCH64_MACOS, Platform, this_platform
+from model_profiling.runner.fetching import this_distribution
 from model_profiling.runner.machine import MachineFacts, PlatformName, TargetChoice
 from model_profiling.runner.result import RunnerReport, read_report
 from model_profiling.targets.execution import Route, Transport
@@ -85,14 +85,14 @@ def aarch64_sysroot(*, fetch: bool = True) -> Path:
     installed = Path("/", _PLACE)
     if _has_runtime(installed):
         return installed
-    mirror, fix = os.environ.get(apt.MIRROR), this_distribution().fix("aarch64 C library")
-    archive = None if mirror else apt.own_archive(fix)
+    mirror, fix = os.environ.get(fetching.MIRROR), this_distribution().fix("aarch64 C library")
+    archive = None if mirror else fetching.own_archive(fix)
 
     def make(into: Path) -> None:
         if archive is None:
-            apt.unpack_from_mirror(str(mirror), into)
+            fetching.unpack_from_mirror(str(mirror), into)
         else:
-            with apt.packages_of(archive, fix) as packages:
+            with fetching.packages_of(archive, fix) as packages:
                 for deb in packages.download(*_LIBC):
                     packages.unpack(deb, into)
         # An emulator takes a file from the machine itself if its root has none of that name. On an Arm
@@ -183,8 +183,8 @@ def _home() -> Path:
     return cache_root() / "qemu" / _PACKAGE
 
 
-def _archive(cure: str) -> apt.Archive:
-    own = apt.own_archive(cure)
+def _archive(cure: str) -> fetching.Archive:
+    own = fetching.own_archive(cure)
     return replace(own, suite=_DEBIAN_SUITE) if own.origin == "Debian" else own
 
 
@@ -198,7 +198,7 @@ def fetch_qemu(*, fetch: bool = True) -> Path:
     def make(into: Path) -> None:
         cure = this_distribution().fix("QEMU")
         archive = _archive(cure)
-        with apt.packages_of(archive, cure) as packages:
+        with fetching.packages_of(archive, cure) as packages:
             version = packages.version(_PACKAGE)
             if version is None or not new_enough(version):
                 offered = f"{_PACKAGE} {version}" if version else f"no {_PACKAGE}"

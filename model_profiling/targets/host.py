@@ -14,10 +14,9 @@ from pathlib import Path
 from model_profiling.core import process
 from model_profiling.runner.build import RunnerBuild, build_runner
 from model_profiling.runner.features import detect_host, mac_says, sysctl
-from model_profiling.runner.machine import MachineFacts, PlatformName, TargetChoice
+from model_profiling.runner.machine import FILES, Machine, MachineFacts, PlatformName, TargetChoice
 from model_profiling.runner.result import read_report
 from model_profiling.targets.execution import Route, Target, Transport
-from model_profiling.targets.facts import FILES, Machine
 
 
 def host_facts(build: RunnerBuild | None, **versions: str) -> MachineFacts:

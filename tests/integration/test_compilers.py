@@ -18,9 +18,9 @@ from model_profiling.core.errors import SetupError
 from model_profiling.etdump import read_etdump
 from model_profiling.runner import build as runner_build
 from model_profiling.runner import compilers
-from model_profiling.runner.apt import this_distribution
 from model_profiling.runner.build import RunnerBuild, Sdk, _flags, build_runner, installed_sdk, places
 from model_profiling.runner.features import AARCH64_MACOS, Platform
+from model_profiling.runner.fetching import this_distribution
 from model_profiling.targets import Job
 from model_profiling.targets.emulated import EmulatedTarget, aarch64_sdk
 from model_profiling.targets.execution import Route, Transport

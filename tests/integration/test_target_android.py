@@ -16,12 +16,12 @@ from stand_ins import command, linked
 from virtual_phone import AdbServer, VirtualPhone
 
 from model_profiling.core.errors import InputError, ProfilingError, RunError, SetupError
-from model_profiling.runner import apt
+from model_profiling.runner import fetching
 from model_profiling.runs import Run, Times
 from model_profiling.runs.manifest import read_manifest
 from model_profiling.targets import Job, LockstepJob, TargetChoice, open_target, parse_target
+from model_profiling.targets.remote import _fits
 from model_profiling.targets.remote.android import AndroidTarget, choose, find_adb
-from model_profiling.targets.remote.target import _fits
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="virtual phones are Linux's")
 CONFIGS = Path(__file__).resolve().parents[2] / "model_profiling" / "configs"
@@ -93,8 +93,8 @@ def test_a_mac_measures_on_a_phone_with_the_c_library_of_a_debian_mirror(
     usual.prepare()
     expected = usual.execute(job, tmp_path / "linux", "job").outputs[0].read_bytes()
     try:
-        mirror = apt.own_archive("").mirror
-        apt.unpack_from_mirror(mirror, tmp_path / "there")
+        mirror = fetching.own_archive("").mirror
+        fetching.unpack_from_mirror(mirror, tmp_path / "there")
     except SetupError as problem:
         missing(str(problem))
     libraries = tmp_path / "there/usr/aarch64-linux-gnu/lib"

@@ -13,7 +13,7 @@ from stand_ins import Routed
 
 from model_profiling.core.errors import SetupError
 from model_profiling.etdump import read_etdump
-from model_profiling.runner import apt, features
+from model_profiling.runner import features, fetching
 from model_profiling.runner.build import installed_sdk
 from model_profiling.runner.compilers import find_compiler
 from model_profiling.runner.features import AARCH64_LINUX
@@ -100,10 +100,10 @@ def test_facts_say_it_is_emulated(emulated: EmulatedTarget) -> None:
 
 def test_the_qemu_of_an_older_debian_is_refused_for_lack_of_sme2(emulated, tmp_path, monkeypatch) -> None:
     try:
-        archive = apt.own_archive("")
+        archive = fetching.own_archive("")
         if archive.suite != "bookworm":
             pytest.skip(f"{archive.origin} {archive.suite} has another QEMU than the one this test is about")
-        with apt.packages_of(archive, "") as packages:
+        with fetching.packages_of(archive, "") as packages:
             assert str(packages.version("qemu-user-static")).startswith("7.2")
             (deb,) = packages.download("qemu-user-static")
             packages.unpack(deb, tmp_path, member="usr/bin/qemu-aarch64-static")

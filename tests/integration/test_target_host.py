@@ -12,8 +12,8 @@ import pytest
 from model_profiling import targets
 from model_profiling.core.errors import InputError, RunError
 from model_profiling.runner import features
+from model_profiling.runner.machine import cpu_name_from_proc
 from model_profiling.targets import Job, TargetChoice, open_target, parse_target, plan_targets
-from model_profiling.targets.facts import cpu_name_from_proc
 from model_profiling.targets.host import HostTarget
 
 

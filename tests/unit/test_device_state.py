@@ -21,13 +21,13 @@ from model_profiling.runner.machine import (
     Battery,
     Cluster,
     DeviceState,
+    cpu_name_from_proc,
     cpus_of_cluster,
     find_clusters,
 )
+from model_profiling.runner.machine import Machine as Answers
 from model_profiling.runs.manifest import Machine
 from model_profiling.targets import MachineFacts
-from model_profiling.targets.facts import Machine as Answers
-from model_profiling.targets.facts import cpu_name_from_proc
 from model_profiling.targets.power_mode import MODES, parse_settings
 from model_profiling.targets.remote import android as phone
 

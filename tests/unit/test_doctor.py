@@ -27,7 +27,7 @@ from model_profiling.doctor import (
     examine,
 )
 from model_profiling.doctor.checks import phone_report
-from model_profiling.runner import apt
+from model_profiling.runner import fetching
 from model_profiling.runner.features import FEATURES
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -82,11 +82,13 @@ def test_apt_is_asked_once_for_its_mirror(tmp_path: Path, monkeypatch: pytest.Mo
     )
     command(tmp_path, "dpkg", "exit 0")
     monkeypatch.setenv("PATH", f"{tmp_path}:{os.environ['PATH']}")
-    monkeypatch.setattr(apt, "this_distribution", lambda: apt.Distribution("Debian", "12", "debian"))
+    monkeypatch.setattr(
+        fetching, "this_distribution", lambda: fetching.Distribution("Debian", "12", "debian")
+    )
     assert (
-        apt.own_archive("")
-        == apt.own_archive("")
-        == apt.Archive("Debian", "bookworm", "http://mirror/debian/")
+        fetching.own_archive("")
+        == fetching.own_archive("")
+        == fetching.Archive("Debian", "bookworm", "http://mirror/debian/")
     )
     assert asked.read_text() == "--print-uris\n"
 

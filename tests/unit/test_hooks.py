@@ -27,9 +27,10 @@ from model_profiling.cli.main import COMMANDS, program
 from model_profiling.core import process
 from model_profiling.core.errors import SetupError
 from model_profiling.runner import compilers
-from model_profiling.targets import facts
+from model_profiling.runner.machine import FILES
+from model_profiling.targets import remote
 from model_profiling.targets.collect import ExpectedFile
-from model_profiling.targets.remote import android, scripts, target
+from model_profiling.targets.remote import android, scripts
 from model_profiling.targets.remote.shell import LinkLost, Shell
 
 GITHUB = ROOT / ".github"
@@ -198,7 +199,7 @@ RENDERED = {
     ),
     "remove_job": scripts.remove_job(ODD),
     "watched": scripts.watched([f"{ODD}/runner", "--model", ODD], ODD, 12.5),
-    "machine_facts": scripts.machine_facts(facts.FILES, {**target._COMMANDS, **android.COMMANDS}),
+    "machine_facts": scripts.machine_facts(FILES, {**remote._COMMANDS, **android.COMMANDS}),
     "inventory": scripts.inventory(ODD),
     "remove_home": scripts.remove_home(ODD),
 }

@@ -24,9 +24,9 @@ from model_profiling.core.errors import InputError
 from model_profiling.runner import features
 from model_profiling.runner.compilers import find_compiler
 from model_profiling.runner.features import detect_host
+from model_profiling.runner.machine import Machine
 from model_profiling.targets import TargetChoice, plan_targets
 from model_profiling.targets.execution import Transport
-from model_profiling.targets.facts import Machine
 from model_profiling.targets.host import HostTarget, host_facts
 
 ROOT = Path(__file__).resolve().parents[2]

@@ -18,13 +18,12 @@ from said import refused, says
 from stand_ins import command, long_sleep
 
 from model_profiling.core.errors import FormatError, InputError, SetupError
+from model_profiling.runner.machine import Machine
 from model_profiling.targets.collect import ExpectedFile
-from model_profiling.targets.facts import Machine
-from model_profiling.targets.remote import scripts
+from model_profiling.targets.remote import ask_machine, gather, make_bundle, scripts
 from model_profiling.targets.remote.folder import RemoteFolder, known_reason, not_started, read_elf
 from model_profiling.targets.remote.shell import LinkLost, Shell
 from model_profiling.targets.remote.ssh import SshLink
-from model_profiling.targets.remote.target import ask_machine, gather, make_bundle
 from model_profiling.workflow import elsewhere
 
 ARM = "Features\t: fp asimd asimdhp asimddp\nCPU implementer\t: 0x41\nCPU part\t: 0xd0c\n"

@@ -16,9 +16,9 @@ from said import refused, says
 from model_profiling.core import process
 from model_profiling.core.errors import SetupError
 from model_profiling.core.stdio import current_progress, watching
-from model_profiling.runner import apt, compilers, fetching
-from model_profiling.runner.apt import Distribution, this_distribution
+from model_profiling.runner import compilers, fetching
 from model_profiling.runner.features import AARCH64_LINUX, AARCH64_MACOS, Platform, this_platform
+from model_profiling.runner.fetching import Distribution, this_distribution
 from model_profiling.targets import emulated
 
 ANSWERS = Path(__file__).parents[1] / "data/distributions"
@@ -72,10 +72,10 @@ def test_a_system_without_a_name(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_the_mirror_is_the_one_apt_uses(system, suite, mirror, tmp_path, monkeypatch):
     """Not another vendor's, not the one for security, and known before apt has ever been updated."""
     own, fedora = (distribution(name, monkeypatch) for name in (system, "fedora"))
-    configured = apt.configured_archive(answer(f"{system}.print-uris"), own)
-    assert configured == apt.Archive(system.capitalize(), suite, mirror)
-    assert apt.configured_archive("", own) is None
-    assert apt.configured_archive(answer(f"{system}.print-uris"), fedora) is None
+    configured = fetching.configured_archive(answer(f"{system}.print-uris"), own)
+    assert configured == fetching.Archive(system.capitalize(), suite, mirror)
+    assert fetching.configured_archive("", own) is None
+    assert fetching.configured_archive(answer(f"{system}.print-uris"), fedora) is None
     assert configured.keyring(tmp_path) is None
     key = tmp_path / f"{system}-archive-keyring.gpg"
     key.touch()
@@ -99,7 +99,7 @@ def elsewhere(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.setenv("PATH", str(programs))
     monkeypatch.setenv("SME2PROF_CACHE", str(tmp_path / "cache"))
     monkeypatch.delenv("CXX", raising=False)
-    for name in ("SME2PROF_SYSROOT", apt.MIRROR):
+    for name in ("SME2PROF_SYSROOT", fetching.MIRROR):
         monkeypatch.delenv(name, raising=False)
     monkeypatch.setattr("sys.platform", "linux")
     return programs
@@ -159,13 +159,13 @@ def test_an_aarch64_c_library_that_cannot_be_had(elsewhere: Path, monkeypatch: p
         emulated.aarch64_sysroot()
     assert caught.value.fix == this_distribution().fix("aarch64 C library")
     mirror = elsewhere.parent / "debian"
-    monkeypatch.setenv(apt.MIRROR, mirror.as_uri())
-    with refused(SetupError, "libc6-arm64-cross_2.36-8cross1_all.deb", "downloaded", fix=apt.MIRROR):
+    monkeypatch.setenv(fetching.MIRROR, mirror.as_uri())
+    with refused(SetupError, "libc6-arm64-cross_2.36-8cross1_all.deb", "downloaded", fix=fetching.MIRROR):
         emulated.aarch64_sysroot()
-    for name in apt._BY_HASH:
+    for name in fetching._BY_HASH:
         (mirror / "pool/main" / name).parent.mkdir(parents=True, exist_ok=True)
         (mirror / "pool/main" / name).write_bytes(b"of somebody else")
-    with refused(SetupError, "libc6-arm64-cross_2.36-8cross1_all.deb", "hash", fix=apt.MIRROR):
+    with refused(SetupError, "libc6-arm64-cross_2.36-8cross1_all.deb", "hash", fix=fetching.MIRROR):
         emulated.aarch64_sysroot()
     assert not any((elsewhere.parent / "cache").rglob("*.so*")), "what was refused is not kept"
     own = elsewhere.parent / "sysroot"

@@ -14,12 +14,18 @@ from typing import Literal
 from model_profiling.core import process
 from model_profiling.core.errors import InputError, SetupError
 from model_profiling.core.formatting import printable
-from model_profiling.runner.apt import this_distribution
-from model_profiling.runner.machine import Battery, DeviceState, MachineFacts, PlatformName, TargetChoice
-from model_profiling.targets.facts import Machine
+from model_profiling.runner.fetching import this_distribution
+from model_profiling.runner.machine import (
+    Battery,
+    DeviceState,
+    Machine,
+    MachineFacts,
+    PlatformName,
+    TargetChoice,
+)
 from model_profiling.targets.power_mode import PowerSettings
+from model_profiling.targets.remote import RemoteTarget, ask_machine
 from model_profiling.targets.remote.folder import Removed
-from model_profiling.targets.remote.target import RemoteTarget, ask_machine
 
 # The first with a separate exit status, standard error and end of input, and with device names.
 _OLDEST = 28

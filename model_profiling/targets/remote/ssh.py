@@ -14,10 +14,9 @@ from pathlib import Path
 
 from model_profiling.core import process
 from model_profiling.core.errors import InputError, SetupError
-from model_profiling.runner.machine import TargetChoice
-from model_profiling.targets.facts import Machine
+from model_profiling.runner.machine import Machine, TargetChoice
+from model_profiling.targets.remote import RemoteTarget
 from model_profiling.targets.remote.shell import last_line, meaning_of
-from model_profiling.targets.remote.target import RemoteTarget
 
 # An option of ssh, or a command of its config, must not pass for a host.
 _HOST = re.compile(r"[A-Za-z0-9_\[][A-Za-z0-9_.:@%\[\]-]*")
