@@ -26,7 +26,7 @@ from model_profiling.models.registry import FormatNotForModel
 from model_profiling.program import read_program
 from model_profiling.program.category import MATRIX, operator_type
 from model_profiling.program.delegates import delegate_named, describe
-from model_profiling.program.delegates.reach import ProbedLayer, Reach, probe_file
+from model_profiling.program.matrix_work import ProbedLayer, Reach, probe_file
 from model_profiling.runner.__main__ import make_ready
 from model_profiling.targets import Job
 from model_profiling.targets.emulated import EmulatedTarget

@@ -16,8 +16,8 @@ from model_profiling.analysis.pairing import Pairing
 from model_profiling.analysis.series import SeriesAnalysis, Spent
 from model_profiling.config.series import Series
 from model_profiling.core.formatting import listing, plural, several
-from model_profiling.program.delegates.reach import reach_in
 from model_profiling.program.flow import Flow, Place, Step, flow_of, input_independent
+from model_profiling.program.matrix_work import reach_in
 
 WORTH = 0.02
 """Share of end-to-end time that advice must be able to save."""

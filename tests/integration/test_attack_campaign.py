@@ -59,7 +59,7 @@ OWN = {
 def test_all_json_that_the_kit_reads_is_damaged(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Each module that reads JSON does so for some reader of the campaign. Of those named here, the first
     reads what the reader `report` reads, and the last a file of the kit, once in a process."""
-    named = {"runs/times.py", "program/delegates/reach.py"}
+    named = {"runs/times.py", "program/matrix_work.py"}
     package, real, reached = ROOT / "model_profiling", json.loads, named
 
     def watched(*given: Any, **options: Any) -> object:

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from model_profiling.program.delegates.reach import PROBE, reach_in
+from model_profiling.program.matrix_work import PROBE, reach_in
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "bench"))
 from sme2_probe import probe

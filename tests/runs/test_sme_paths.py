@@ -19,7 +19,7 @@ from model_profiling.analysis.findings import Case
 from model_profiling.analysis.run import RunAnalysis, analyse_run, proven_of
 from model_profiling.analysis.series import SeriesAnalysis
 from model_profiling.program.delegates import describe
-from model_profiling.program.delegates.reach import PROBE, reach_in
+from model_profiling.program.matrix_work import PROBE, reach_in
 from model_profiling.runs import Run
 
 PATHS = Path(__file__).parents[1] / "data" / "sme_paths"

@@ -25,8 +25,7 @@ from model_profiling.core.formatting import plural, several
 from model_profiling.core.number_formats import FORMATS
 from model_profiling.program.category import MATRIX
 from model_profiling.program.delegates import describe
-from model_profiling.program.delegates.reach import PROBE, Reach, reach_in
-from model_profiling.program.matrix_work import MatrixWork
+from model_profiling.program.matrix_work import PROBE, MatrixWork, Reach, reach_in
 from model_profiling.runs.evidence import MatrixOperator
 from model_profiling.statistics.speedup import Verdict
 

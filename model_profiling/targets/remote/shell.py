@@ -54,24 +54,18 @@ class Link(Protocol):
     """How commands reach one machine: the client's command line, and the meaning of its messages."""
 
     @property
-    def title(self) -> str:
-        """The machine as the user named it."""
+    def title(self) -> str: ...  # as the user named it
 
     @property
-    def shown(self) -> tuple[str, ...]:
-        """What a person would write before a command to run it there."""
+    def shown(self) -> tuple[str, ...]: ...  # what a person writes before a command to run it there
 
-    def connect(self) -> None:
-        """Make the machine reachable, or raise an error that says why it is not."""
+    def connect(self) -> None: ...
 
-    def command(self, script: str) -> Sequence[str]:
-        """Return what to run here so that `script` runs in a shell there, with the client's streams."""
+    def command(self, script: str) -> Sequence[str]: ...  # what runs `script` in a shell there
 
-    def complaint(self, said: str) -> SetupError | None:
-        """Return the error for the client's complaint in `said`, if it is a known one."""
+    def complaint(self, said: str) -> SetupError | None: ...  # its meaning, if it is a known one
 
-    def close(self) -> None:
-        """Close the connection and leave nothing behind."""
+    def close(self) -> None: ...
 
 
 @dataclass(slots=True)

@@ -2,7 +2,7 @@
 
 XNNPACK decides in `xnn_subgraph_optimize_packed_lhs`, by operator and data types alone, not by shapes or
 groups. The reasons were read there, as of ExecuTorch 1.5. They explain operators that were seen to miss SME2;
-which ones reach it is read from recorded probes (`program/delegates/reach.py`).
+which ones reach it is read from recorded probes (`program/matrix_work.py`).
 """
 
 from __future__ import annotations
