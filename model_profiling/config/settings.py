@@ -36,7 +36,7 @@ from model_profiling.config.series import (
 )
 from model_profiling.core.formatting import printable, with_threads
 from model_profiling.runner.features import closure
-from model_profiling.runner.machine import ClusterName, TargetChoice
+from model_profiling.runner.machine import TargetChoice
 
 # Types of single values, each with its own error wording.
 
@@ -126,11 +126,9 @@ def _as_cpus(value: object) -> object:
 
 
 def _as_cpu(value: object) -> object:
-    number = isinstance(value, int) and not isinstance(value, bool) and 0 <= value < _MOST_CPUS
-    if number or (isinstance(value, str) and value in get_args(ClusterName)):
+    if isinstance(value, int) and not isinstance(value, bool) and 0 <= value < _MOST_CPUS:
         return value
-    fix = 'write numbers like [4, 5], or a cluster: "little", "big", "prime"'
-    raise refuse(f"is {shown(value)}", fix)
+    raise refuse(f"is {shown(value)}", "write numbers like [4, 5]")
 
 
 ConfigPath = Annotated[Path, BeforeValidator(_as_path), WithJsonSchema({"type": "string", "minLength": 1})]
@@ -143,15 +141,14 @@ Seed = Annotated[int, Field(strict=True, ge=0, le=2**32 - 1)]
 Duration = Annotated[float, Field(strict=True, gt=0, le=86_400, allow_inf_nan=False)]
 Share = Annotated[float, Field(strict=True, gt=0, lt=1, allow_inf_nan=False)]
 Name = Annotated[str, Field(strict=True, pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]*$", max_length=80)]
-Cpu = Annotated[int | ClusterName, PlainValidator(_as_cpu)]
+Cpu = Annotated[int, PlainValidator(_as_cpu)]
 Feature = Literal["sme2", "sme2-only", "sme", "sve2", "sve", "i8mm", "bf16", "dotprod", "fp16"]
 
 # JSON schemas of what two settings accept besides a list; pydantic's own schema has only the list.
 _COUNT = {"type": "integer", "minimum": 1, "maximum": 512}
 _COUNTS = {"anyOf": [_COUNT, {"type": "array", "items": _COUNT, "minItems": 1, "uniqueItems": True}]}
 _CPU = {"type": "integer", "minimum": 0}
-_CLUSTER = {"enum": list(get_args(ClusterName))}
-_CPUS = {"anyOf": [_CPU, _CLUSTER, {"type": "array", "items": {"anyOf": [_CPU, _CLUSTER]}}]}
+_CPUS = {"anyOf": [_CPU, {"type": "array", "items": _CPU}]}
 ThreadCounts = Annotated[
     tuple[Threads, ...],
     Field(min_length=1, max_length=MOST_ENTRIES),
@@ -224,9 +221,8 @@ class Experiment(Settings):
         default=(1,), validation_alias=AliasChoices("threads", "num_threads"), examples=[1, [1, 2, 4]]
     )
     """Thread count, or a list of them to sweep (older name: num_threads)."""
-    cpu_affinity: Cpus = Field(default=(), examples=[[4, 5], "big"])
-    """CPUs the process may run on: numbers, or a cluster ("little", "big", "prime") where the machine has
-    several kinds of CPU."""
+    cpu_affinity: Cpus = Field(default=(), examples=[[4, 5]])
+    """Numbers of the CPUs that the process may run on."""
     extra_args: tuple[Annotated[Word, AfterValidator(own_argument)], ...] = Field(
         default=(), max_length=MOST_ENTRIES, examples=[["--flag", "value"]]
     )

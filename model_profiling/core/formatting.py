@@ -10,17 +10,6 @@ from collections.abc import Iterable, Mapping, Sequence
 MISSING = "-"
 
 
-def ranges(numbers: Iterable[int]) -> str:
-    """`0-3, 7`."""
-    spans: list[list[int]] = []
-    for number in sorted(set(numbers)):
-        if spans and number == spans[-1][1] + 1:
-            spans[-1][1] = number
-        else:
-            spans.append([number, number])
-    return ", ".join(str(first) if first == last else f"{first}-{last}" for first, last in spans)
-
-
 def span(first: str, last: str) -> str:
     """`1.2 to 3.4`, or just `1.2` if both look the same."""
     return first if first == last else f"{first} to {last}"

@@ -18,7 +18,7 @@ from model_profiling.analysis.series import SeriesAnalysis
 from model_profiling.config import names
 from model_profiling.config.series import Diagnostic, Pair, WarningLine, warning_lines
 from model_profiling.core.errors import FormatError
-from model_profiling.core.formatting import capitalized, counts, listing, plural, ranges
+from model_profiling.core.formatting import capitalized, counts, listing, plural
 from model_profiling.facts.runs import MeasuredSeries
 from model_profiling.runs import Manifest, Run, Times
 from model_profiling.runs.manifest import Machine
@@ -41,10 +41,6 @@ def machine_rows(machine: Machine) -> Iterator[tuple[str, str]]:
     yield "System", before.os
     yield "Memory", f"{before.memory_bytes / 2**30:.1f} GiB" if before.memory_bytes else ""
     yield "Clock governor", before.governor or "not available"
-    for cluster in before.clusters if len(before.clusters) > 1 else ():
-        fastest = f"up to {cluster.highest_khz / 1e6:.2f} GHz" if cluster.highest_khz else ""
-        said = (f"CPUs {ranges(cluster.cpus)}", cluster.cpu, fastest, cluster.governor)
-        yield f"Cluster {cluster.name}", ", ".join(filter(None, said))
     yield "Load average", _change(before.load_average, after.load_average if after else None)
     if before.on_battery is not None:
         yield "Power", "battery" if before.on_battery else "mains"

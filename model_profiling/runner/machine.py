@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import ClassVar, Literal, get_args
 
@@ -13,7 +13,6 @@ from model_profiling.runner.features import from_proc_cpuinfo, is_arm
 PlatformName = Literal["mac", "linux", "android", "emulated"]
 TargetKind = Literal["auto", "host", "emulated", "android", "ssh"]
 PowerMode = Literal["leave", "boost", "app"]
-ClusterName = Literal["little", "big", "prime"]
 _WRITTEN: dict[TargetKind, str] = {"android": "android[:SERIAL]", "ssh": "ssh:HOST"}
 
 
@@ -73,26 +72,6 @@ def place_of(name: str) -> str:
 
 
 @dataclass(frozen=True, slots=True)
-class Cluster:
-    """CPUs of one kind. `capacity` is the kernel's figure for their speed (1024 is the fastest),
-    `highest_khz` the hardware's limit."""
-
-    name: ClusterName
-    cpus: tuple[int, ...]
-    cpu: str | None = None
-    capacity: int | None = None
-    highest_khz: int | None = None
-    governor: str | None = None
-
-
-@dataclass(frozen=True, slots=True)
-class Battery:
-    percent: float | None = None
-    status: Literal["charging", "discharging", "not charging", "full"] | None = None
-    temperature_c: float | None = None
-
-
-@dataclass(frozen=True, slots=True)
 class DeviceState:
     """A phone at one moment. `thermal_status` is Android's throttling level: 0 none, 1 light, 2 moderate, 3
     severe and so on."""
@@ -100,7 +79,6 @@ class DeviceState:
     model: str | None = None
     soc: str | None = None
     android: str | None = None
-    battery: Battery | None = None
     thermal_status: int | None = None
 
 
@@ -120,8 +98,6 @@ class MachineFacts:
     temperature_c: float | None = None
     versions: Mapping[str, str] = field(default_factory=dict)
     on_battery: bool | None = None
-    clusters: tuple[Cluster, ...] = ()
-    """Kinds of CPU, slowest first; one entry if all are alike, none if unknown."""
     device: DeviceState | None = None
 
     @property
@@ -131,77 +107,6 @@ class MachineFacts:
     @property
     def is_arm(self) -> bool:
         return is_arm(self.machine)
-
-
-def cpus_of_cluster(clusters: Sequence[Cluster], wanted: ClusterName, machine: str) -> tuple[int, ...]:
-    """Return the CPUs of the cluster `wanted`; of two kinds, the big ones are also the prime ones."""
-    if len(clusters) < 2:
-        why = "are all alike" if clusters else "do not show which kind each is"
-        raise InputError(f"the CPUs of {machine} {why}: there is no {wanted} cluster", "give CPU numbers")
-    named = [cluster for cluster in clusters if cluster.name == wanted]
-    if not named and wanted == "prime":
-        named = [clusters[-1]]
-    return tuple(sorted(cpu for cluster in named for cpu in cluster.cpus))
-
-
-_MOST_CPUS = 1024
-_Kind = tuple[int, int]
-
-
-def find_clusters(
-    texts: Mapping[str, Mapping[str, str]], parts: Mapping[int, str] | None = None
-) -> tuple[Cluster, ...]:
-    """Return the kinds of CPU, slowest first; empty if the speed of the CPUs is unknown.
-
-    `texts` holds the contents of FILES by path, `parts` the CPUs' own names. CPUs
-    with equal capacity and equal highest frequency are one kind. The slowest of several kinds is little, the
-    fastest of three or more is prime, and all others are big.
-    """
-    capacity, highest = (_numbers(texts.get(name, {})) for name in ("capacity", "highest_khz"))
-    kinds: dict[_Kind, list[int]] = {}
-    for cpu in sorted(capacity.keys() | highest.keys()):
-        kinds.setdefault((capacity.get(cpu, 0), highest.get(cpu, 0)), []).append(cpu)
-    governors = {
-        number: text.strip()
-        for path, text in texts.get("cpu_governor", {}).items()
-        if (number := _cpu(path)) is not None and re.fullmatch(r"[\w-]{1,30}", text.strip())
-    }
-    return tuple(
-        Cluster(
-            name=_name(place, len(kinds)),
-            cpus=tuple(cpus),
-            cpu=_one_of(parts or {}, cpus),
-            capacity=kind[0] or None,
-            highest_khz=kind[1] or None,
-            governor=_one_of(governors, cpus),
-        )
-        for place, (kind, cpus) in enumerate(sorted(kinds.items()))
-    )
-
-
-def _name(place: int, kinds: int) -> ClusterName:
-    if place == 0 and kinds > 1:
-        return "little"
-    return "prime" if place == kinds - 1 and kinds > 2 else "big"
-
-
-def _one_of(values: Mapping[int, str], cpus: Sequence[int]) -> str | None:
-    """Return the distinct values of these CPUs, joined."""
-    return " + ".join(dict.fromkeys(values[cpu] for cpu in cpus if cpu in values)) or None
-
-
-def _numbers(files: Mapping[str, str]) -> dict[int, int]:
-    numbers = {}
-    for path, text in files.items():
-        cpu = _cpu(path)
-        if cpu is not None and re.fullmatch(r"[0-9]{1,9}", text.strip()) and int(text) > 0:
-            numbers[cpu] = int(text)
-    return numbers
-
-
-def _cpu(path: str) -> int | None:
-    named = re.search(r"/cpu([0-9]{1,4})/", path)
-    return int(named[1]) if named and int(named[1]) < _MOST_CPUS else None
 
 
 # What a Linux or Android machine says of itself, read here or through a shell.
@@ -228,9 +133,6 @@ _ARM_PARTS = {
 }
 
 FILES = {
-    "capacity": "/sys/devices/system/cpu/cpu[0-9]*/cpu_capacity",
-    "highest_khz": "/sys/devices/system/cpu/cpu[0-9]*/cpufreq/cpuinfo_max_freq",
-    "cpu_governor": "/sys/devices/system/cpu/cpu[0-9]*/cpufreq/scaling_governor",
     "cpuinfo": "/proc/cpuinfo",
     "loadavg": "/proc/loadavg",
     "meminfo": "/proc/meminfo",
@@ -309,7 +211,6 @@ class Machine:
             temperature_c=max(degrees, default=None),
             versions=dict(versions),
             on_battery=self.on_battery,
-            clusters=find_clusters(self.texts, cpu_names_from_proc(cpuinfo)),
         )
 
     @property
@@ -360,17 +261,11 @@ def cpu_name_from_proc(text: str) -> str | None:
     """Return the CPU's name from `/proc/cpuinfo`, with big and little cores together."""
     if named := re.search(r"(?m)^(?:model name|Hardware)[ \t]*:[ \t]*(.+)$", text):
         return named.group(1).strip()
-    return " + ".join(dict.fromkeys(cpu_names_from_proc(text).values())) or None
-
-
-def cpu_names_from_proc(text: str) -> dict[int, str]:
-    """Return each CPU's name from `/proc/cpuinfo`; only Arm CPUs list implementer and part."""
-    names = {}
+    names: dict[str, None] = {}
     for block in re.split(r"\n[ \t]*\n", text):
-        number = re.search(r"(?m)^processor[ \t]*:[ \t]*(\d{1,4})[ \t]*$", block)
         maker = re.search(r"(?m)^CPU implementer[ \t]*:[ \t]*(0x[0-9a-fA-F]{1,8})[ \t]*$", block)
         part = re.search(r"(?m)^CPU part[ \t]*:[ \t]*(0x[0-9a-fA-F]{1,8})[ \t]*$", block)
-        if number and maker and part:
+        if maker and part:
             arm = _ARM_PARTS.get(int(part[1], 16)) if int(maker[1], 16) == 0x41 else None
-            names[int(number[1])] = arm or f"implementer {maker[1]} part {part[1]}"
-    return names
+            names[arm or f"implementer {maker[1]} part {part[1]}"] = None
+    return " + ".join(names) or None

@@ -13,7 +13,7 @@ import shutil
 import statistics
 import tempfile
 import time
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -26,7 +26,6 @@ from model_profiling.core.errors import InputError, ProfilingError, RunError, sy
 from model_profiling.core.formatting import duration
 from model_profiling.core.records import write_record
 from model_profiling.core.stdio import Progress
-from model_profiling.runner.machine import Cluster, ClusterName, cpus_of_cluster
 from model_profiling.runs.feeding import Feed
 from model_profiling.runs.figures import schedule_facts, with_results
 from model_profiling.runs.journal import TIMED, Entry, Journal, Step, moment
@@ -84,7 +83,6 @@ class Measuring:
     moved: Path | None = None
     feed: Feed = field(default_factory=Feed)
     libraries: tuple[Path, ...] = ()
-    _clusters: tuple[Cluster, ...] | None = None
 
     def write(self, state: State, end: str = "running", reason: BaseException | None = None) -> None:
         """Write the manifest; `reason` is what ended the session early."""
@@ -250,25 +248,11 @@ class Measuring:
             memory_rate=once and builtin and bool(self.feed.state),  # for what a step of an answer reads
             save_outputs=evidence and builtin,
             timeout_s=self.config.schedule.timeout_s,
-            cpu_affinity=self._cpus(experiment.cpu_affinity),
+            cpu_affinity=experiment.cpu_affinity,
             libraries=self.libraries if builtin else (),
             extra_args=experiment.extra_args,
             runner_path=experiment.runner,
         )
-
-    def _cpus(self, wanted: Sequence[int | ClusterName]) -> tuple[int, ...]:
-        """Return the CPUs that a config means; clusters are looked up once."""
-        if any(isinstance(cpu, str) for cpu in wanted) and self._clusters is None:
-            self._clusters = self.target.facts().clusters
-        cpus: list[int] = []
-        for cpu in wanted:
-            own = (
-                [cpu]
-                if isinstance(cpu, int)
-                else cpus_of_cluster(self._clusters or (), cpu, self.target.name)
-            )
-            cpus += own
-        return tuple(dict.fromkeys(cpus))
 
     def keep(self, blank: Entry, outcome: Outcome) -> Entry:
         """Move the process's files to their final names; latencies are stored only in the journal."""

@@ -141,8 +141,8 @@ _OF_FIELDS: tuple[tuple[Rule, str], ...] = (
         "Result.disable Result.features_present Result.features_masked MachineFacts.features "
         "Entry.features_present Entry.features_masked",
     ),
-    (_device, "MachineFacts.cpu Cluster.cpu DeviceState.model DeviceState.soc Evidence.cpu"),
-    (_governor, "MachineFacts.governor Cluster.governor"),
+    (_device, "MachineFacts.cpu DeviceState.model DeviceState.soc Evidence.cpu"),
+    (_governor, "MachineFacts.governor"),
     (_moment, "Session.started Session.ended Entry.started Evidence.made"),
     (_hex, "ExecuTorch.sha Runner.build_id Manifest.model_sha256 ProgramGraph.sha256 Evidence.model_sha256"),
     (

@@ -87,11 +87,7 @@ def found(arm_phone: VirtualPhone, exported, script, tmp_path: Path) -> tuple[Fo
 
     short = [{**each, "runs": 1, "warmup": 0} for each in raw["experiments"]]
     phone = {"target": {**raw["target"], "remote": arm_phone.serial}, "experiments": short}
-    # QEMU has no clusters.
-    unpinned = [
-        {key: value for key, value in each.items() if key != "cpu_affinity"} for each in raw["experiments"]
-    ]
-    emulated = {"target": {"name": "emulated"}, "experiments": unpinned}
+    emulated = {"target": {"name": "emulated"}}
     with ThreadPoolExecutor() as pool:
         there = pool.submit(run, "phone", "android_pipeline.py", phone)
         here = pool.submit(run, "emulated", "linux_pipeline.py", emulated)

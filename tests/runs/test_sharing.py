@@ -51,7 +51,7 @@ PROGRAM_NAMES = {
     "MatrixOperator_precision",
 }  # fmt: skip
 MACHINE_AND_KERNELS = {
-    "MachineFacts_cpu", "Cluster_cpu", "Evidence_cpu", "KernelCall_name",
+    "MachineFacts_cpu", "Evidence_cpu", "KernelCall_name",
     "Entry_kernels", "Entry_kernel_sizes", "OperatorProof_unseen",
 }  # fmt: skip
 

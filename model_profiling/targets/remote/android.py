@@ -9,14 +9,12 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Literal
 
 from model_profiling.core import process
 from model_profiling.core.errors import InputError, SetupError
 from model_profiling.core.formatting import printable
 from model_profiling.runner.fetching import this_distribution
 from model_profiling.runner.machine import (
-    Battery,
     DeviceState,
     Machine,
     MachineFacts,
@@ -190,9 +188,8 @@ COMMANDS = {
     "dumpsys_thermal": "dumpsys thermalservice",
     "serial_number": "getprop ro.serialno",
 }
-# BatteryManager.BATTERY_STATUS_*
-_Status = Literal["charging", "discharging", "not charging", "full"]
-_STATUS: dict[str, _Status] = {"2": "charging", "3": "discharging", "4": "not charging", "5": "full"}
+_DISCHARGING = 3
+"""BatteryManager.BATTERY_STATUS_DISCHARGING"""
 _SENSOR = re.compile(
     r"Temperature\{mValue=(-?[0-9]{1,4}(?:\.[0-9]{1,8})?), mType=-?[0-9]+, mName=([\w.-]{1,60}),"
 )
@@ -212,7 +209,6 @@ def read_device(machine: Machine) -> DeviceState:
         model=model,
         soc=soc or _line(machine, "board"),
         android=_line(machine, "android"),
-        battery=_battery(machine.text("dumpsys_battery")),
         thermal_status=_number(r"^Thermal Status: ([0-9]{1,2})$", machine.text("dumpsys_thermal")),
     )
 
@@ -238,18 +234,6 @@ def temperature(machine: Machine) -> float | None:
     ]
     on_chip = [value for name, value in sensors if _ON_CHIP.search(name)]
     return max(on_chip or [value for _, value in sensors], default=None)
-
-
-def _battery(answer: str) -> Battery | None:
-    level, scale = (_number(rf"^[ \t]*{name}: ([0-9]{{1,4}})$", answer) for name in ("level", "scale"))
-    code = re.search(r"(?m)^[ \t]*status: ([0-9])$", answer)
-    tenths = _number(r"^[ \t]*temperature: (-?[0-9]{1,4})$", answer)
-    battery = Battery(
-        percent=100 * level / scale if level is not None and scale and level <= scale else None,
-        status=_STATUS.get(code[1]) if code else None,
-        temperature_c=tenths / 10 if tenths else None,
-    )
-    return battery if battery != Battery() else None
 
 
 def _line(machine: Machine, name: str) -> str | None:
@@ -286,13 +270,12 @@ class AndroidTarget(RemoteTarget):
 
     def facts(self) -> MachineFacts:
         facts, machine = super().facts(), self.connect()
-        device = read_device(machine)
-        status = device.battery.status if device.battery else None
+        status = _number(r"^[ \t]*status: ([0-9])$", machine.text("dumpsys_battery"))
         return replace(
             facts,
-            device=device,
+            device=read_device(machine),
             temperature_c=temperature(machine) or facts.temperature_c,
-            on_battery=status == "discharging" if status else None,
+            on_battery=None if status is None else status == _DISCHARGING,
         )
 
     def _own_name(self, machine: Machine) -> str:
