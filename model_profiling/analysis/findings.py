@@ -280,8 +280,6 @@ class Case:
                 flow = flow_of(method)
                 self.walked[program.source, name] = flow, input_independent(flow)
             flow, independent = self.walked[program.source, name]
-            if not flow.known:
-                continue
             operators: dict[int, Operator] = {}
             for operator in self.series.operators:
                 index = flow.at.get(_place(operator)) if operator.method == name else None

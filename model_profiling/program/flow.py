@@ -83,11 +83,6 @@ class Flow:
     made_by: dict[Value, int]
     used_by: dict[Value, tuple[int, ...]]
 
-    @property
-    def known(self) -> bool:
-        """Whether the program says which values steps read and write; files of older kits do not."""
-        return bool(self.made_by)
-
     def before(self, step: Step) -> Iterator[Step]:
         for value in step.reads:
             if value in self.made_by:
@@ -188,7 +183,7 @@ def input_independent(flow: Flow) -> frozenset[int]:
     They read only what is stored in the program or made by such steps. Values that may be written twice, in
     place or at random count as dependent, and so does everything if steps may be skipped or repeated.
     """
-    if not flow.straight or not flow.known:
+    if not flow.straight:
         return frozenset()
     writes = Counter(value for step in flow.steps for value in step.writes)
     fixed = set(flow.constants - flow.inputs)

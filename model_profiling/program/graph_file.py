@@ -254,8 +254,6 @@ def read_undelegated(pte: Path, sha256: str) -> tuple[Undelegated, ...] | None:
         coverage = content.get("coverage")
         if content.get("sha256") != sha256 or not isinstance(coverage, dict):
             return None
-        known = parse_record(tuple[Undelegated, ...], coverage.get("undelegated"), str(summary), fix)
+        return parse_record(tuple[Undelegated, ...], coverage.get("undelegated"), str(summary), fix)
     except (FormatError, InputError):
         return None  # not a summary of this kit
-    # Earlier kits did not record the instruction of an operator.
-    return known if not known or any(each.instruction >= 0 for each in known) else None

@@ -316,23 +316,11 @@ def check_launch(job: LockstepJob) -> None:
         check_job(child)
     if reason := unfit_for_turns(job.jobs):
         raise InputError(reason, "measure them one by one")
-    positive = [value for value in (job.cycles, job.budget_s) if value is not None]
-    if not job.jobs or not positive or min(*positive, job.turn_length) <= 0 or job.order_seed < 0:
-        raise InputError(
-            f"{len(job.jobs)} jobs, cycles={job.cycles}, budget_s={job.budget_s}, "
-            f"turn_length={job.turn_length}, order_seed={job.order_seed} cannot be run",
-            "name a job, and cycles or a budget above 0",
-        )
 
 
 def check_job(job: Job) -> None:
     """Refuse what no runner can use, or the named one cannot do: nothing requested is silently dropped."""
     closure(job.disable)
-    if job.runs < 1 or job.warmup < 0 or job.threads < 1:
-        raise InputError(
-            f"runs={job.runs}, warmup={job.warmup}, threads={job.threads} cannot be run",
-            "runs and threads start at 1, warm-up at 0",
-        )
     for path in job.inputs:
         if not path.is_file():
             raise InputError(f"there is no input file {path}", "give one raw file for each tensor input")

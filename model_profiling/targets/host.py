@@ -54,22 +54,6 @@ def _mac_facts(versions: Mapping[str, str]) -> MachineFacts:
     )
 
 
-def available_memory(system: Path = Path("/")) -> int | None:
-    """Return the bytes that new processes can take, within the control group's limit; None if unknown."""
-    memory = re.search(r"(?m)^MemAvailable:[ \t]+(\d+) kB", _read(system / "proc/meminfo") or "")
-    if memory is None:
-        return None
-    available = int(memory.group(1)) * 1024
-    group = re.search(r"(?m)^0::/(.*)$", _read(system / "proc/self/cgroup") or "")
-    folder = system / "sys/fs/cgroup" / (group.group(1) if group else "")
-    limit, used = (_read(folder / name) for name in ("memory.max", "memory.current"))
-    if limit and limit.isdigit() and used and used.isdigit():
-        cached = re.search(r"(?m)^inactive_file (\d+)$", _read(folder / "memory.stat") or "")
-        freed = int(cached.group(1)) if cached else 0
-        available = min(available, max(int(limit) - int(used) + freed, 0))
-    return available
-
-
 def _read(path: Path) -> str | None:
     try:
         return path.read_text(encoding="utf-8", errors="replace").strip() or None
@@ -105,7 +89,9 @@ class HostTarget(Target):
         return Route((str(self.build.path),), Transport(), (self.build.library_path,))
 
     def _available_bytes(self) -> int | None:
-        return available_memory()
+        import psutil  # not there yet when setup builds the runner
+
+        return int(psutil.virtual_memory().available)
 
     def operators(self) -> frozenset[str] | None:
         return self._operators(()) if self.build else None
