@@ -223,8 +223,8 @@ def _left_set(data: bytes, folder: Path) -> None:
         phone_settings()
 
 
-_CHANGES = [{"name": "low_power", "before": None, "value": "0"}]
-_LEFT = {"device": "one", "mode": "boost", "since": "2026-11-17", "changes": _CHANGES, "schema_version": 1}
+_BEFORE = {"low_power": None}
+_LEFT = {"device": "one", "mode": "boost", "since": "2026-11-17", "before": _BEFORE, "schema_version": 1}
 
 
 def _machine(data: bytes, folder: Path) -> None:

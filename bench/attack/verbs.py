@@ -149,8 +149,8 @@ def _one_program(made: Path, folder: Path) -> None:
 def _left_over(made: Path, folder: Path) -> None:
     """What a run that was killed left set on a phone."""
     del made
-    changes = [{"name": "low_power", "before": None, "value": "0"}]
-    left = {"device": "one", "mode": "boost", "since": "2026-11-17", "changes": changes, "schema_version": 1}
+    before = {"low_power": None}
+    left = {"device": "one", "mode": "boost", "since": "2026-11-17", "before": before, "schema_version": 1}
     (folder / "sme2prof" / "devices").mkdir(parents=True)
     (folder / "sme2prof" / "devices" / "one.json").write_text(json.dumps(left))
 

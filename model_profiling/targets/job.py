@@ -126,25 +126,18 @@ _MS = re.compile(r"[0-9]{1,12}(?:\.[0-9]{1,12})?", re.ASCII)
 _REFUSED = re.compile(r"unknown command line flag '(\w+)'")
 _OURS = frozenset(("method_name", "print_output", "num_executions", "cpu_threads", "inputs", "etdump_path"))
 NO_TIMES = "has no line 'Iteration N of M: T ms'"
-_NEWER = 'use one of a newer ExecuTorch, or runner_path "builtin"'
+_NEWER = (
+    'use one of ExecuTorch 1.0 or newer, built with EXECUTORCH_ENABLE_EVENT_TRACER, or runner_path "builtin"'
+)
 
 
 def fit_to_runner(job: Job, lacks: Collection[str]) -> Job:
     """Adapt `job` to its own runner, which `lacks` these flags of today's executor_runner: add a dump if only
     that has the times; refuse what the runner cannot do."""
-    own = job.runner_path
-    if "num_executions" in lacks:
-        raise InputError(f"{own} runs a program once and reports no time: it is older than 0.6", _NEWER)
-    for wanted, flag, what in (
-        (bool(job.inputs), "inputs", "be given input files"),
-        (job.method != "forward", "method_name", f"be told to run the method {job.method}"),
-        (True, "cpu_threads", f"be told how many threads to use ({job.threads})"),
-    ):
-        if wanted and flag in lacks:
-            raise InputError(f"{own} has no --{flag}, so it cannot {what}", _NEWER)
-    if job.etdump and "etdump_path" in lacks:
-        traced = "build it with EXECUTORCH_ENABLE_EVENT_TRACER"
-        raise InputError(f"{own} has no --etdump_path, so it writes no dump", f"{traced}, or {_NEWER}")
+    needed = {"num_executions": True, "cpu_threads": True, "inputs": bool(job.inputs)}
+    needed |= {"method_name": job.method != "forward", "etdump_path": job.etdump}
+    if missing := [flag for flag, needs in needed.items() if needs and flag in lacks]:
+        raise InputError(f"{job.runner_path} has no --{missing[0]}, which this experiment needs", _NEWER)
     # The line for each execution was added together with the flag that silences outputs.
     by_dump = "print_output" in lacks and "etdump_path" not in lacks
     return replace(job, etdump=True) if by_dump else job

@@ -37,22 +37,14 @@ _FIX = "remove the file after setting the phone's settings by hand"
 
 
 @dataclass(frozen=True, slots=True)
-class Change:
-    """One setting: its value before (None if it had none), and the kit's value."""
-
-    name: str
-    before: str | None
-    value: str
-
-
-@dataclass(frozen=True, slots=True)
 class Unfinished:
-    """Changes that were made, or were about to be made, to the phone with this id."""
+    """A power mode that was set, or about to be set, on the phone with this id; `before` are the values that
+    its settings had (None for none)."""
 
     device: str
-    mode: str
+    mode: PowerMode
     since: str
-    changes: tuple[Change, ...]
+    before: Mapping[str, str | None]
     schema_version: Literal[1] = 1
 
 
@@ -124,28 +116,28 @@ class PowerSettings:
 
     def finish_earlier(self) -> None:
         """Restore what an interrupted run left set."""
-        earlier = self._restore()
-        if earlier is not None:
+        if earlier := self._restore():
             self.notes.append(
                 f"a run of {earlier.since} in power mode {earlier.mode} was cut short: what it had set on "
-                f"{self.title} ({listing(change.name for change in earlier.changes)}) is back as it was"
+                f"{self.title} ({listing(earlier.before)}) is back as it was"
             )
 
     def _begin(self, mode: PowerMode) -> None:
         self._restore()  # if the phone was lost halfway
         before = self._read()
-        wanted = [(name, value) for name, value in MODES[mode].items() if not _same(before[name], value)]
+        wanted = {name: value for name, value in MODES[mode].items() if not _same(before[name], value)}
         if not wanted:
             return
         since = datetime.now(timezone.utc).isoformat(timespec="seconds")
-        changes = tuple(Change(name, before[name], value) for name, value in wanted)
-        write_record(self._record, Unfinished(self.device, mode, since, changes))
+        write_record(
+            self._record, Unfinished(self.device, mode, since, {name: before[name] for name in wanted})
+        )
         # It must be on disk before the phone is touched, whatever happens to this machine.
         with self._record.open("rb") as written:
             os.fsync(written.fileno())
-        answers = [self._put(name, value) for name, value in wanted]
+        answers = [self._put(name, value) for name, value in wanted.items()]
         now = self._read()
-        if refused := [name for name, value in wanted if not _same(now[name], value)]:
+        if refused := [name for name, value in wanted.items() if not _same(now[name], value)]:
             why = next(filter(None, answers), f"it stays {now[refused[0]] or 'not set'}")
             raise SetupError(
                 f"{self.title} does not let adb set {listing(refused)} ({why})",
@@ -159,17 +151,16 @@ class PowerSettings:
             return None
         unfinished = read_record(Unfinished, self._record, _FIX)
         with defer_signals():  # an interrupt waits: nobody else would restore them
-            now = self._read()
-            own = [change for change in unfinished.changes if _same(now[change.name], change.value)]
-            for change in own:
-                self._put(change.name, change.before)
+            now, ours = self._read(), MODES[unfinished.mode]
+            own = {name: value for name, value in unfinished.before.items() if _same(now[name], ours[name])}
+            for name, value in own.items():
+                self._put(name, value)
             after = self._read()
-            for change in own:
-                if not _same(after[change.name], change.before):
-                    raise SetupError(
-                        f"{self.title} refuses the earlier {change.name}: it is {after[change.name]}",
-                        f"set it to {change.before or 'no value'} by hand",
-                    )
+            if stays := [name for name, value in own.items() if not _same(after[name], value)]:
+                raise SetupError(
+                    f"{self.title} refuses the earlier {stays[0]}: it is {after[stays[0]]}",
+                    f"set it to {own[stays[0]] or 'no value'} by hand",
+                )
             self._record.unlink(missing_ok=True)
         return unfinished
 

@@ -406,7 +406,7 @@ def test_what_no_launch_can_do_is_refused_before_it_starts(launch, host, toy, tm
     assert host.why_not_lockstep([Job(toy), Job(toy)], {}) is None
 
 
-def test_memory_must_hold_all_at_once(toy: Path, tmp_path: Path) -> None:
+def test_memory_must_hold_all_at_once(toy: Path) -> None:
     jobs = [Job(toy), Job(toy)]
     assert too_large_together(jobs, {}, None) is None
     assert too_large_together(jobs, {toy: 4 << 30}, 10 << 30) is None

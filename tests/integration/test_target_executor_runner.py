@@ -82,11 +82,11 @@ def test_what_an_old_runner_lacks_is_said_in_one_line(runner: Path, exported, tm
         host.execute(replace(job, runner_path=plain), tmp_path, "own")
     once = host.execute(replace(job, runner_path=plain, runs=1, warmup=0), tmp_path, "own")
     assert len(once.result.iterations_ns) == 1, "of one execution the sum is its time"
-    with pytest.raises(InputError, match=r"--etdump_path.*; build"):
+    with pytest.raises(InputError, match=r"--etdump_path.*; use one .*EVENT_TRACER"):
         host.execute(replace(job, runner_path=plain, etdump=True), tmp_path, "own")
-    with pytest.raises(InputError, match="method backward"):
+    with pytest.raises(InputError, match="--method_name"):
         host.execute(replace(job, runner_path=plain, method="backward"), tmp_path, "own")
-    with pytest.raises(InputError, match=r"\b0\.6\b"):
+    with pytest.raises(InputError, match="--num_executions"):
         host.execute(replace(job, runner_path=first), tmp_path, "own")
 
 
