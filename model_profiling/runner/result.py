@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from model_profiling.core.errors import FormatError, InputError, RunError
+from model_profiling.core.formatting import printable
 from model_profiling.core.records import JsonObject, parse_record, read_json_object
 from model_profiling.core.safe_read import open_regular, parse_json
 from model_profiling.runner.features import features_of_flags
@@ -257,21 +258,12 @@ def check_program(path: Path) -> None:
         raise InputError(f"there is no program {path}", "export one with: sme2prof export MODEL --dtype fp32")
     with open_regular(path, follow=True) as stream:
         size, head = os.fstat(stream.fileno()).st_size, stream.read(64)
-    again = "export it again"
+    again = "export it again with the installed ExecuTorch"
     if len(head) < 8:
         raise FormatError(f"{path} is cut short: {size} bytes", again)
-    identifier = head[4:8]
-    if identifier != _IDENTIFIER:
-        if identifier[:2] == b"ET" and identifier[2:].isdigit():
-            name = identifier.decode()
-            raise FormatError(
-                (
-                    f"{path} is from another ExecuTorch version: its format is {name}, but this version "
-                    "reads ET12"
-                ),
-                "export it again with the installed ExecuTorch",
-            )
-        raise FormatError(f"{path} is not an ExecuTorch program: bytes 4 to 7 are not ET12", again)
+    if head[4:8] != _IDENTIFIER:
+        there = printable(head[4:8].decode("ascii", "replace"))
+        raise FormatError(f"{path} is not an ExecuTorch program (it has {there}, not ET12)", again)
     if head[8:12] != _EXTENDED:
         return
     # The header has the size of the program and, since segments exist, where they begin and end.
