@@ -94,13 +94,14 @@ def _opened(until: contextlib.ExitStack) -> int:
 
 def _take(handle: int, how: int, waiting: Callable[[str], object] | None) -> None:
     try:
-        if _at_once(handle, how):
-            return
-        time.sleep(_LOOK_S)
-        if not _waits.get() and not _at_once(handle, how):
+        for pause in (_LOOK_S, 0.0):
+            if _at_once(handle, how):
+                return
+            time.sleep(pause)
+        if not _waits.get():
             cure = "wait for it to end, or leave --no-wait out"
             raise InUseError(f"this machine is in use: {_name(handle)}", cure)
-        if waiting is not None and not _at_once(handle, how):
+        if waiting is not None:
             waiting(f"waiting: {_name(handle)}")
         fcntl.flock(handle, how)
     except OSError as problem:

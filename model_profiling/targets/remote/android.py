@@ -33,9 +33,6 @@ _STATES = {
     "authorizing": ("is still deciding whether to allow debugging", "look at its screen, then try again"),
     "offline": ("does not answer adb", "unplug it and plug it in again, or switch USB debugging off and on"),
     "no permissions": ("may not be used by this user", "give yourself access to it (udev rules)"),
-    "recovery": ("is in its recovery system", "start Android on it"),
-    "sideload": ("is in its recovery system", "start Android on it"),
-    "bootloader": ("is in its boot loader", "start Android on it"),
 }
 _COMPLAINTS = (
     ("device unauthorized", "unauthorized"),
