@@ -89,7 +89,7 @@ class HostTarget(Target):
         return Route((str(self.build.path),), Transport(), (self.build.library_path,))
 
     def _available_bytes(self) -> int | None:
-        import psutil  # not there yet when setup builds the runner
+        import psutil  # type: ignore[import-untyped]  # not there yet when setup builds the runner
 
         return int(psutil.virtual_memory().available)
 
