@@ -11,6 +11,7 @@ from __future__ import annotations
 import contextlib
 import contextvars
 import fcntl
+import itertools
 import os
 import time
 from collections.abc import Callable, Iterator
@@ -24,8 +25,8 @@ from model_profiling.core.formatting import in_short, printable
 from model_profiling.runner.cache import state_root
 from model_profiling.runner.machine import place_of
 
-# Somebody may only look who is there.
-_LOOK_S = 0.2
+_POLL_S = 0.05
+_TRIES_UNTOLD, _TRIES_BETWEEN = 4, 20
 _LONGEST_NAME = 160
 _ELSEWHERE = "set XDG_STATE_HOME to a folder of yours that can be written to, on a file system with locks"
 _waits: contextvars.ContextVar[bool] = contextvars.ContextVar("waits", default=True)
@@ -71,7 +72,10 @@ def holder() -> str | None:
     """Return who has this machine now, as `process 4711 measures toy_cnn`; of several, the last that came."""
     with contextlib.suppress(ProfilingError, OSError), contextlib.ExitStack() as until:
         handle = _opened(until)
-        return None if _at_once(handle, fcntl.LOCK_EX) else _name(handle)
+        try:
+            fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            return _name(handle)
     return None
 
 
@@ -93,30 +97,25 @@ def _opened(until: contextlib.ExitStack) -> int:
 
 
 def _take(handle: int, how: int, waiting: Callable[[str], object] | None) -> None:
-    try:
-        for pause in (_LOOK_S, 0.0):
-            if _at_once(handle, how):
-                return
-            time.sleep(pause)
+    announced: set[str] = set()
+    for tries in itertools.count():
+        try:
+            fcntl.flock(handle, how | fcntl.LOCK_NB)
+            return
+        except BlockingIOError:
+            time.sleep(_POLL_S)
+        except OSError as problem:
+            raise SetupError(
+                f"cannot lock a file in {_folder()}: {system_reason(problem)}", _ELSEWHERE
+            ) from problem
+        if tries % _TRIES_BETWEEN != _TRIES_UNTOLD:
+            continue
+        name = _name(handle)
         if not _waits.get():
-            cure = "wait for it to end, or leave --no-wait out"
-            raise InUseError(f"this machine is in use: {_name(handle)}", cure)
-        if waiting is not None:
-            waiting(f"waiting: {_name(handle)}")
-        fcntl.flock(handle, how)
-    except OSError as problem:
-        raise SetupError(
-            f"cannot lock a file in {_folder()}: {system_reason(problem)}", _ELSEWHERE
-        ) from problem
-
-
-def _at_once(handle: int, how: int) -> bool:
-    """Take the lock if nobody has to be waited for."""
-    try:
-        fcntl.flock(handle, how | fcntl.LOCK_NB)
-    except BlockingIOError:
-        return False
-    return True
+            raise InUseError(f"this machine is in use: {name}", "wait for it to end, or leave --no-wait out")
+        if waiting is not None and name not in announced:
+            announced.add(name)
+            waiting(f"waiting: {name}")
 
 
 def _name(handle: int) -> str:
