@@ -1,49 +1,30 @@
 """Finds a C++ compiler for a platform: CXX, then what is on the PATH, else the one in the `ziglang` wheel,
-which is fetched into the cache and compiles for this machine, phones and emulated machines alike. A compiler
-counts only after it has built a C++17 program: a clang without a C library for the platform cannot.
-"""
+which is fetched into the cache and compiles for this machine, phones and emulated machines alike."""
 
 from __future__ import annotations
 
-import contextlib
-import hashlib
-import json
 import os
-import re
 import shlex
 import shutil
 import tempfile
-from collections.abc import Iterator
 from dataclasses import dataclass
 from importlib.machinery import PathFinder
 from pathlib import Path
 
-from model_profiling.core import files, process
+from model_profiling.core import process
 from model_profiling.core.errors import SetupError
 from model_profiling.runner import fetching
 from model_profiling.runner.cache import cache_root, cached, make_root
 from model_profiling.runner.features import AARCH64_LINUX, Platform, this_platform
 from model_profiling.runner.fetching import this_distribution
 
-# A compiler that brings its own C++ library compiles that first.
-_PROBE_TIMEOUT_S = 900
-_PROBE = """\
-#include <fstream>
-#include <optional>
-#include <string>
-#include <variant>
-int main(int argc, char** argv) {
-  std::optional<std::string> name{argv[0]};
-  std::variant<int, std::string> either{*name};
-  return std::ifstream(argc > 1 ? argv[1] : "").good() + static_cast<int>(either.index()) - 1;
-}
-"""
-_ELF_MACHINES = {"aarch64": 183, "x86_64": 62}
+_INSTALLED = ("g++", "clang++", "c++")
+_CROSS = ("aarch64-linux-gnu-g++",)
 
 
 @dataclass(frozen=True, slots=True)
 class Compiler:
-    """A C++ compiler that has built a program: its command, its version line, and where it is from."""
+    """A C++ compiler: its command, its version line, and where it is from."""
 
     command: tuple[str, ...]
     identity: str
@@ -57,19 +38,20 @@ def find_compiler(wanted: Platform | None = None, *, fetch: bool = True) -> Comp
         named = tuple(shlex.split(chosen))
         if not named or shutil.which(named[0]) is None:
             raise SetupError(f"there is no C++ compiler {chosen}", "correct CXX, or unset it")
-        return _checked(named, wanted, "installed", "correct CXX, or unset it")
+        return _checked(named, "installed", "correct CXX, or unset it")
     make_root()  # a cache that cannot be made is no compiler's fault
     refused: list[str] = []
     later = ""
-    for command in _installed(wanted):
+    names = _INSTALLED if wanted.is_native else _CROSS if wanted == AARCH64_LINUX else ()
+    for program in filter(None, map(shutil.which, names)):
         try:
-            return _checked(command, wanted, "installed")
+            return _checked((program,), "installed")
         except SetupError as problem:
             refused.append(problem.problem)
     refused = refused or ["none is installed"]
     if can_be_fetched(wanted):
         try:
-            return _checked(zig_command(wanted, fetch=fetch), wanted, ZIG)
+            return _checked(zig_command(wanted, fetch=fetch), ZIG)
         except SetupError as problem:
             if fetch:
                 refused.append(f"{ZIG}: {problem.problem}")
@@ -88,64 +70,20 @@ def can_be_fetched(wanted: Platform) -> bool:
     return (wanted.system, wanted.machine) in _TARGETS and has_pip and not named
 
 
-def _installed(wanted: Platform) -> Iterator[tuple[str, ...]]:
-    """Yield the commands on the PATH that may compile for `wanted`, likeliest first."""
-    if wanted.is_native:
-        yield from ((path,) for name in ("g++", "clang++", "c++") if (path := shutil.which(name)))
-        yield from ((path,) for path in _on_path(r"(?:clan)?g\+\+-(\d+)"))
-    elif wanted == AARCH64_LINUX:
-        yield from ((path,) for path in _on_path(r"aarch64-(?:[a-z]+-)?linux(?:-gnu)?-g\+\+(?:-(\d+))?"))
-        yield from ((path, "--target=aarch64-linux-gnu") for path in _on_path(r"clang\+\+(?:-(\d+))?"))
-
-
-def _on_path(pattern: str) -> list[str]:
-    """Return matching programs on the PATH: those without a version in the name first, then the newest."""
-    versions: dict[str, int] = {}
-    for folder in os.environ.get("PATH", os.defpath).split(os.pathsep):
-        with contextlib.suppress(OSError):
-            fitting = filter(None, (re.fullmatch(pattern, path.name) for path in Path(folder).iterdir()))
-            versions.update((name[0], int(name[1] or 999)) for name in fitting)
-    names = sorted(versions, key=lambda name: (-versions[name], name))
-    return [path for name in names if (path := shutil.which(name))]
-
-
-def _checked(command: tuple[str, ...], wanted: Platform, origin: str, cure: str = "") -> Compiler:
-    """Return the compiler that `command` runs, after it has built a program for `wanted`; what it built is
-    kept, so that it is asked once."""
-    program = Path(shutil.which(command[0]) or command[0]).absolute()
+def _checked(command: tuple[str, ...], origin: str, cure: str = "") -> Compiler:
+    """Return the compiler that `command` runs, if it says its version: macOS has a stand-in that does not."""
     # Zig, asked for its version with a macOS target, leaves an object file in the working folder.
     with tempfile.TemporaryDirectory() as folder:
+        program = Path(shutil.which(command[0]) or command[0]).absolute()
         answer = process.run([program, *command[1:], "--version"], timeout=60, cwd=Path(folder))
     first = answer.stdout.strip().splitlines()
     if not answer.ok or not first:
-        raise SetupError(f"{Path(command[0]).name} does not answer as a C++ compiler", cure)
-    compiler = Compiler(command, first[0], origin)
-    facts = [command, compiler.identity, str(wanted), str(program), program.stat().st_mtime_ns, _PROBE]
-    home = cache_root() / "tested" / hashlib.sha256(json.dumps(facts).encode()).hexdigest()[:16]
-    cached(home, lambda into: _probe(compiler, wanted, into, cure), "what a compiler built", fetch=True)
-    return compiler
-
-
-def _probe(compiler: Compiler, wanted: Platform, folder: Path, cure: str) -> None:
-    source, binary = folder / "probe.cpp", folder / "probe"
-    files.write_text(source, _PROBE)
-    command = [*compiler.command, "-std=c++17", "-O2", str(source), "-o", str(binary)]
-    built = process.run(command, timeout=_PROBE_TIMEOUT_S)
-    made = built.ok and binary.is_file() and _is_for(binary.read_bytes()[:20], wanted)
-    if made and (not wanted.is_native or process.run([binary], timeout=60).ok):
-        return
-    complaints = [line for line in built.stderr.splitlines() if "error" in line.lower()]
-    reason = (complaints or [built.tail(1)])[0].strip()
-    reason = "its output is not such a program" if built.ok else reason
-    reason = "no answer in time" if built.timed_out else reason
-    raise SetupError(f"{compiler.identity} cannot build a C++17 program for {wanted}: {reason}", cure)
-
-
-def _is_for(header: bytes, wanted: Platform) -> bool:
-    if wanted.system == "macos":
-        return header.startswith(b"\xcf\xfa\xed\xfe\x0c\0\0\x01")
-    number = _ELF_MACHINES.get(wanted.machine)
-    return header.startswith(b"\x7fELF") and number in (None, int.from_bytes(header[18:20], "little"))
+        raise SetupError(f"{program.name} does not answer as a C++ compiler", cure)
+    if program.name in _CROSS:  # Fedora's has none
+        library = process.run([program, "-print-file-name=libstdc++.so"], timeout=60)
+        if "/" not in library.stdout:
+            raise SetupError(f"{program.name} has no C++ library", cure)
+    return Compiler(command, first[0], origin)
 
 
 # The C++ compiler in the `ziglang` wheel: one download for any Linux or macOS, which compiles for any other.

@@ -51,7 +51,7 @@ def no_compiler(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 def from_zig(wanted: Platform) -> compilers.Compiler:
     """The wheel's compiler, kept in the kit's cache from one run of the tests to the next."""
     try:
-        return compilers._checked(compilers.zig_command(wanted), wanted, compilers.ZIG, "")
+        return compilers._checked(compilers.zig_command(wanted), compilers.ZIG)
     except SetupError as problem:
         missing(str(problem))
         raise

@@ -11,7 +11,7 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 
 import pytest
-from said import refused, says
+from said import refused
 
 from model_profiling.core import process
 from model_profiling.core.errors import SetupError
@@ -105,34 +105,15 @@ def elsewhere(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return programs
 
 
-def stand_in(folder: Path, name: str, complaint: str) -> None:
-    """A program that answers like a compiler and cannot compile."""
-    script = folder / name
-    answers = f"#!/bin/sh\ncase $* in *--version) echo '{name} 1.0' && exit ;; esac\n"
-    script.write_text(f"{answers}echo '{complaint}' >&2\nexit 1\n")
-    script.chmod(0o755)
-
-
-def test_cross_compilers_are_tried_by_name_and_by_what_they_can(elsewhere: Path) -> None:
-    for name in (
-        "aarch64-linux-gnu-g++-9",
-        "aarch64-linux-gnu-g++-12",
-        "aarch64-suse-linux-g++-14",
-        "clang++-19",
-    ):
-        stand_in(elsewhere, name, "error: no sysroot")
-    stand_in(elsewhere, "g++", "never asked")
-    newest_first = (
-        "aarch64-suse-linux-g++-14",
-        "aarch64-linux-gnu-g++-12",
-        "aarch64-linux-gnu-g++-9",
-        "clang++-19",
-    )
+def test_a_cross_compiler_that_does_not_answer_is_named(elsewhere: Path) -> None:
+    for name in ("aarch64-linux-gnu-g++", "g++"):
+        script = elsewhere / name
+        script.write_text("#!/bin/sh\nexit 1\n")
+        script.chmod(0o755)
     assert compilers.can_be_fetched(AARCH64_LINUX)
-    with refused(SetupError, "no sysroot", fix="ziglang") as caught:
+    with refused(SetupError, "aarch64-linux-gnu-g++ does not answer", fix="ziglang") as caught:
         compilers.find_compiler(AARCH64_LINUX, fetch=False)
-    for name, refusal in zip(newest_first, caught.value.problem.split("; "), strict=True):
-        says(refusal, name, "C++17", "aarch64", "error: no sysroot")
+    assert "; g++" not in caught.value.problem, "it is for this machine"
 
 
 @pytest.mark.usefixtures("elsewhere")
