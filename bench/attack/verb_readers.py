@@ -54,7 +54,7 @@ from model_profiling.sweep.cells import (
 )
 from model_profiling.sweep.dispatch import write_sweep_report
 from model_profiling.targets.power_mode import parse_settings
-from model_profiling.targets.remote.android import COMMANDS, device_id, read_device, temperature
+from model_profiling.targets.remote.android import COMMANDS, device_id, read_device
 from model_profiling.workflow.analyse import analyse
 from model_profiling.workflow.compare import _language_cases
 from model_profiling.workflow.report import parse_tools, write_for_tools
@@ -236,7 +236,7 @@ def _machine(data: bytes, folder: Path) -> None:
     features.from_sysctl(text)
     parse_settings(text)
     texts = {name: dict.fromkeys((FILES | COMMANDS).values(), text) for name in (FILES | COMMANDS)}
-    for use in (read_device, device_id, temperature):
+    for use in (read_device, device_id):
         use(Machine(texts))
 
 

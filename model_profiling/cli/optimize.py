@@ -68,7 +68,7 @@ def optimize_command(
     Exits with 1 if nothing helps. Without an Arm CPU nothing is timed: rewrites are chosen by structure.
     """
     frame.warn_of_skipped_models(model)
-    with measuring("nothing is left half written", quiet=quiet, no_wait=no_wait) as progress:
+    with measuring(quiet=quiet, no_wait=no_wait) as progress:
         outcome = optimize_model(
             model,
             ProfileOptions(target=parse_target(target), **settings),

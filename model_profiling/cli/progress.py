@@ -12,7 +12,6 @@ import time
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
-from model_profiling.cli.frame import warn
 from model_profiling.core.formatting import duration, printable
 from model_profiling.core.stdio import Lines, Progress, Silent, counted, watching
 
@@ -113,14 +112,14 @@ def shown_progress(*, lines: bool = False, quiet: bool = False) -> Iterator[Prog
 
 
 @contextlib.contextmanager
-def measuring(on_interrupt: str, *, quiet: bool, no_wait: bool = False) -> Iterator[Progress]:
-    """Show progress of a measurement; on Ctrl-C, warn of what remains (`on_interrupt`). With `no_wait`,
-    refuse if somebody else measures on this machine."""
+def measuring(kept: str = "", *, quiet: bool, no_wait: bool = False) -> Iterator[Progress]:
+    """Show progress of a measurement; Ctrl-C says what is `kept`. With `no_wait`, refuse if somebody else
+    measures on this machine."""
     from model_profiling.targets.machine_lock import may_wait
 
     try:
         with may_wait(not no_wait), shown_progress(lines=True, quiet=quiet) as progress:
             yield progress
-    except KeyboardInterrupt:
-        warn(on_interrupt)
+    except KeyboardInterrupt as ended:
+        ended.args = ended.args or ((kept,) if kept else ())
         raise

@@ -34,6 +34,8 @@ from model_profiling.config.series import (
     natural_pairs,
     switch_in_name,
 )
+from model_profiling.core.errors import InputError
+from model_profiling.core.files import LONGEST_NAME, LONGEST_PATH, as_path
 from model_profiling.core.formatting import printable, with_threads
 from model_profiling.runner.features import closure
 from model_profiling.runner.machine import TargetChoice
@@ -42,8 +44,6 @@ from model_profiling.runner.machine import TargetChoice
 
 MOST = 1_000_000
 MOST_ENTRIES = 256
-LONGEST_PATH = 4096
-_LONGEST_NAME = 255
 _MOST_CPUS = 1024
 
 
@@ -61,10 +61,13 @@ def _as_path(value: object) -> object:
 
 
 def usable(path: str) -> str:
-    longest = max(map(len, path.split("/")))
-    if not path.strip() or "\0" in path or len(path) > LONGEST_PATH or longest > _LONGEST_NAME:
-        limits = f"at most {LONGEST_PATH} characters, {_LONGEST_NAME} in each name"
-        raise refuse(f"is {shown(path)}, which is empty or not a path", f"write a path of {limits}")
+    try:
+        as_path(path.strip() and path)
+    except InputError as problem:
+        limits = f"at most {LONGEST_PATH} bytes, {LONGEST_NAME} in each name"
+        raise refuse(
+            f"is {shown(path)}, which is empty or not a path", f"write a path of {limits}"
+        ) from problem
     return path
 
 

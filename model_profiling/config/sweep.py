@@ -22,7 +22,6 @@ from model_profiling.config.reading import (
 )
 from model_profiling.config.series import switch_in_name
 from model_profiling.config.settings import (
-    LONGEST_PATH,
     MOST_ENTRIES,
     ChosenInputs,
     Counted,
@@ -40,6 +39,7 @@ from model_profiling.config.settings import (
     usable,
 )
 from model_profiling.core.errors import InputError
+from model_profiling.core.files import LONGEST_PATH
 from model_profiling.core.number_formats import format_of_name, parse_format
 from model_profiling.export.choice import choice_file
 from model_profiling.models.catalog import file_name_of

@@ -28,7 +28,8 @@ StrPath: TypeAlias = str | os.PathLike[str]
 
 STDOUT = Path("/dev/stdout")
 """What a user writes as `-`."""
-_LONGEST_NAME, _LONGEST_PATH = 255, 4095
+LONGEST_NAME, LONGEST_PATH = 255, 4095
+"""In bytes."""
 
 
 def as_path(given: StrPath) -> Path:
@@ -38,7 +39,7 @@ def as_path(given: StrPath) -> Path:
     if not text or "\0" in text or not is_utf8(text):
         raise InputError(f"{text!r} names no file", "name it in UTF-8; '.' is the current folder")
     longest = max(map(len, text.encode().split(b"/")))
-    if longest > _LONGEST_NAME or len(text.encode()) > _LONGEST_PATH:
+    if longest > LONGEST_NAME or len(text.encode()) > LONGEST_PATH:
         raise InputError(f"the path {text} is longer than a system takes", "give a shorter one")
     return Path(text)
 

@@ -90,7 +90,7 @@ _QEMU = "(10.1 or newer), or set SME2PROF_QEMU to its path"
 _WHEEL = "make the package index reachable: the kit gets a compiler from its ziglang wheel"
 _ANY: dict[Need, str] = {
     "C++ compiler": "install g++ or clang++, or set CXX",
-    "aarch64 compiler": "install g++ for aarch64 Linux (aarch64-linux-gnu-g++)",
+    "aarch64 compiler": _WHEEL,
     "aarch64 C library": "set SME2PROF_DEBIAN_MIRROR to the address of a Debian mirror (http://HOST/debian), "
     "from which the kit gets one (2 MB, checked by hash), or SME2PROF_SYSROOT to a folder with glibc, libgcc "
     "and libstdc++ for aarch64",
@@ -115,24 +115,8 @@ _FIXES: dict[str, dict[Need, str]] = {
     "ubuntu": {**_DEBIAN, "QEMU": f"install QEMU of Ubuntu 25.10 or newer {_QEMU}"},
     "macos": {
         "C++ compiler": "xcode-select --install",
-        "aarch64 compiler": _WHEEL,
         "git": "xcode-select --install",
         "adb": "brew install android-platform-tools",
-    },
-    "fedora": {
-        "C++ compiler": "dnf install gcc-c++",
-        "aarch64 compiler": _WHEEL,
-        "QEMU": f"dnf install qemu-user-static {_QEMU}",
-        "git": "dnf install git",
-        "adb": "dnf install android-tools",
-    },
-    "arch": {
-        "C++ compiler": "pacman -S gcc",
-        "aarch64 compiler": "pacman -S aarch64-linux-gnu-gcc",
-        "aarch64 C library": "pacman -S aarch64-linux-gnu-gcc, which brings aarch64-linux-gnu-glibc",
-        "QEMU": f"pacman -S qemu-user-static {_QEMU}",
-        "git": "pacman -S git",
-        "adb": "pacman -S android-tools",
     },
 }
 

@@ -139,9 +139,6 @@ FILES = {
     "os": "/etc/os-release",
     "governor": "/sys/devices/system/cpu/cpu0/cpufreq/scaling_governor",
     "temperature": "/sys/class/thermal/thermal_zone*/temp",
-    "supply_type": "/sys/class/power_supply/*/type",
-    "supply_scope": "/sys/class/power_supply/*/scope",
-    "supply_status": "/sys/class/power_supply/*/status",
     "arch": "/proc/sys/kernel/arch",
     "modalias": "/sys/devices/system/cpu/modalias",
     "boot": "/proc/sys/kernel/random/boot_id",
@@ -210,7 +207,6 @@ class Machine:
             memory_bytes=self._memory("MemTotal"),
             temperature_c=max(degrees, default=None),
             versions=dict(versions),
-            on_battery=self.on_battery,
         )
 
     @property
@@ -220,21 +216,6 @@ class Machine:
         if last:
             return int(last[1]) + 1
         return len(re.findall(r"(?m)^processor[ \t]*:", self.text("cpuinfo"))) or None
-
-    @property
-    def on_battery(self) -> bool | None:
-        """Whether a battery is discharging; None without a battery. Batteries of a mouse or a keyboard (scope
-        Device) do not power the machine."""
-        kinds, scopes = (
-            {_folder(path): text.strip() for path, text in self.texts.get(name, {}).items()}
-            for name in ("supply_type", "supply_scope")
-        )
-        states = [
-            text.strip()
-            for path, text in self.texts.get("supply_status", {}).items()
-            if kinds.get(_folder(path)) == "Battery" and scopes.get(_folder(path)) != "Device"
-        ]
-        return "Discharging" in states if states else None
 
     @property
     def available_bytes(self) -> int | None:
@@ -251,10 +232,6 @@ class Machine:
             return f"{product[0]} {product[1]}, Android {product[2]}, kernel {kernel}"
         pretty = re.search(r'(?m)^PRETTY_NAME="?([^"\n]+)', self.text("os"))
         return f"{pretty[1]}, kernel {kernel}" if pretty else kernel
-
-
-def _folder(path: str) -> str:
-    return path.rpartition("/")[0]
 
 
 def cpu_name_from_proc(text: str) -> str | None:

@@ -24,6 +24,7 @@ from model_profiling.core import process
 from model_profiling.core.errors import FormatError
 from model_profiling.runs.comparability import timed, way_of
 from model_profiling.runs.journal import Entry, Journal
+from model_profiling.targets.host import HostTarget
 from model_profiling.validation.validate import validate
 from model_profiling.workflow.compare import compare
 from model_profiling.workflow.measure import RunOutcome, run_config
@@ -85,7 +86,7 @@ def test_every_turn_is_kept_and_the_budget_ends_it(exported, tmp_path: Path) -> 
 
 
 def test_what_does_not_fit_into_memory_at_once_is_measured_in_rounds(exported, tmp_path, monkeypatch) -> None:
-    monkeypatch.setattr("model_profiling.targets.host.available_memory", lambda: 1 << 20)
+    monkeypatch.setattr(HostTarget, "_available_bytes", lambda _: 1 << 20)
     raw = raw_config(exported("toy_cnn", "fp32").pte, tmp_path / "run", rounds=2)
     outcome = measured(raw)
     assert {entry.launch for entry in timings(outcome.run_dir)} == {None}

@@ -193,7 +193,7 @@ BAD: list[tuple[str, Raw, str, str]] = [
     ("experiments without end", {"experiments": [{"name": f"e{i}"} for i in range(2001)]}, "experiments", "at most 2000"),
     ("a long method", {"method": "m" * 1_000_000}, "method", "at most 200"),
     ("a long side", {"analysis.compare_pairs.0.baseline.experiment": "x" * 1_000_000}, "experiment", "at most 200"),
-    ("a long path", {"model": "m" * 5000 + ".pte"}, "model not path", "4096"),
+    ("a long path", {"model": "m" * 5000 + ".pte"}, "model not path", "4095"),
     ("a long key", {"k" * 1_000_000: 1}, "not known key", "schema_version model"),
     ("arguments without end", {"experiments.0.extra_args": ["x"] * 5000}, "extra_args", "at most 256"),
 ]  # fmt: skip

@@ -66,10 +66,7 @@ def test_what_emulation_lacks_on_a_machine_that_is_not_arm(tmp_path, monkeypatch
     compiler.write_text("#!/bin/sh\necho a cross compiler\n")
     compiler.chmod(0o755)
     check, _ = _emulator()
-    assert (
-        "(a cross compiler cannot build a C++17 program for aarch64 Linux: its output is not such a program)"
-        in check.found
-    )
+    assert "(aarch64-linux-gnu-g++ has no C++ library)" in check.found
     assert not list((tmp_path / "cache").rglob("*zig*"))
 
 
@@ -91,19 +88,6 @@ def test_apt_is_asked_once_for_its_mirror(tmp_path: Path, monkeypatch: pytest.Mo
         == fetching.Archive("Debian", "bookworm", "http://mirror/debian/")
     )
     assert asked.read_text() == "--print-uris\n"
-
-
-def test_a_compiler_that_cannot_link_is_found_out(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    broken = tmp_path / "broken-cxx"
-    broken.write_text(
-        "#!/bin/sh\n[ \"$1\" = --version ] && echo 'broken 1.0' && exit 0\n"
-        "echo 'cannot find -lstdc++' >&2; exit 1\n"
-    )
-    broken.chmod(0o755)
-    monkeypatch.setenv("CXX", str(broken))
-    check = checks.compiler()
-    assert check.status == "fail"
-    assert "cannot find -lstdc++" in check.found
 
 
 def test_prerequisites_need_nothing_but_python() -> None:

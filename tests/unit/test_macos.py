@@ -24,7 +24,6 @@ from model_profiling.core.errors import InputError
 from model_profiling.runner import features
 from model_profiling.runner.compilers import find_compiler
 from model_profiling.runner.features import detect_host
-from model_profiling.runner.machine import Machine
 from model_profiling.targets import TargetChoice, plan_targets
 from model_profiling.targets.execution import Transport
 from model_profiling.targets.host import HostTarget, host_facts
@@ -155,23 +154,6 @@ def test_mac_pipeline_names_the_script_for_this_system(tmp_path, monkeypatch, ca
 
 def test_a_target_of_this_system_has_the_name_its_folders_have() -> None:
     assert HostTarget.platform == ("mac" if sys.platform == "darwin" else "linux") == HostTarget.place
-
-
-def test_linux_tells_its_power_source_by_its_own_files() -> None:
-    texts: dict[str, dict[str, str]] = {}
-
-    def supply(name: str, **files: str) -> None:
-        for file, text in files.items():
-            texts.setdefault(f"supply_{file}", {})[f"/sys/class/power_supply/{name}/{file}"] = f"{text}\n"
-
-    assert Machine(texts).on_battery is None
-    supply("AC", type="Mains")
-    supply("mouse", type="Battery", scope="Device", status="Discharging")
-    assert Machine(texts).on_battery is None
-    supply("BAT0", type="Battery", status="Charging")
-    assert Machine(texts).on_battery is False
-    supply("BAT0", status="Discharging")
-    assert Machine(texts).on_battery is True
 
 
 # What macOS's bash 3.2 and its BSD commands do not know.

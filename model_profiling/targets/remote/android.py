@@ -187,14 +187,8 @@ COMMANDS = {
 }
 _DISCHARGING = 3
 """BatteryManager.BATTERY_STATUS_DISCHARGING"""
-_SENSOR = re.compile(
-    r"Temperature\{mValue=(-?[0-9]{1,4}(?:\.[0-9]{1,8})?), mType=-?[0-9]+, mName=([\w.-]{1,60}),"
-)
 # Serial numbers shared by all emulators of a version, or by all phones of a maker that sets none.
 _NOBODYS = r"emulator.*|unknown|(0?123456789(abcdef)?)+|(.)\3*"
-_COLDEST_C, _HOTTEST_C = -40.0, 150.0
-# Makers' names for sensors on the CPUs or their chip.
-_ON_CHIP = re.compile(r"cpu|soc|tsens|cluster|apc[0-9]|^(big|mid|little)\b", re.IGNORECASE)
 
 
 def read_device(machine: Machine) -> DeviceState:
@@ -216,21 +210,6 @@ def device_id(machine: Machine) -> str | None:
     if serial is None or not re.fullmatch(r"[A-Za-z0-9_.:-]{4,64}", serial):
         return None
     return None if re.fullmatch(_NOBODYS, serial, re.IGNORECASE) else serial
-
-
-def temperature(machine: Machine) -> float | None:
-    """Return the hottest sensor on the chip, or else the hottest of all."""
-    answer = machine.text("dumpsys_thermal")
-    # Prefer the current readings, if the service lists them apart from cached ones.
-    answer = answer.partition("Current temperatures from HAL:")[2].partition("Current cooling")[0] or answer
-    # Sensors that are off report 0, or an impossible value.
-    sensors = [
-        (name, float(value))
-        for value, name in _SENSOR.findall(answer)
-        if _COLDEST_C < float(value) < _HOTTEST_C and float(value) != 0
-    ]
-    on_chip = [value for name, value in sensors if _ON_CHIP.search(name)]
-    return max(on_chip or [value for _, value in sensors], default=None)
 
 
 def _line(machine: Machine, name: str) -> str | None:
@@ -271,7 +250,6 @@ class AndroidTarget(RemoteTarget):
         return replace(
             facts,
             device=read_device(machine),
-            temperature_c=temperature(machine) or facts.temperature_c,
             on_battery=None if status is None else status == _DISCHARGING,
         )
 
