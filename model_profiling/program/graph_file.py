@@ -1,21 +1,20 @@
-"""The file that explains a program's operators: its graph, and the text of their source lines. A run
-directory holds a copy, so that it can be moved or mailed without its program."""
+"""The file that explains a program's operators: its graph, and their lines in the model. A run directory
+holds a copy, so that it can be moved or mailed without its program."""
 
 from __future__ import annotations
 
-import itertools
 import re
 from collections import Counter
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
 from typing import Literal
 
 from model_profiling.core import files
-from model_profiling.core.errors import FormatError, InputError, ProfilingError
+from model_profiling.core.errors import FormatError, InputError
 from model_profiling.core.records import parse_record, read_json_object, read_record, write_record
-from model_profiling.core.safe_read import MIB, is_regular, read_text
+from model_profiling.core.safe_read import is_regular
 from model_profiling.program.etrecord import read_etrecord
 from model_profiling.program.pte import Lengths, read_program
 from model_profiling.program.records import EtRecord, Program, SourceRef
@@ -160,11 +159,6 @@ def group_outside(undelegated: Iterable[Undelegated]) -> tuple[OutsideGroup, ...
     return tuple(sorted(groups, key=lambda group: (-of_call[group.call], group.call, -group.count)))
 
 
-_LINES_AROUND = 2
-_LONGEST_LINE = 400
-_LARGEST_SOURCE = 8 * MIB
-
-
 @dataclass(frozen=True)
 class ProgramGraph:
     """A program and, if there is one, its record."""
@@ -173,8 +167,6 @@ class ProgramGraph:
     record: EtRecord | None = None
     sha256: str = ""
     """Of the .pte; empty if it was not computed."""
-    excerpts: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
-    """`file:line` to that line with its neighbours, as they were when the graph was made."""
     undelegated: tuple[Undelegated, ...] | None = None
     """Why operators are outside delegates; None if no export record says so."""
     schema_version: Literal[1] = 1
@@ -198,13 +190,12 @@ def record_beside(pte: Path) -> Path | None:
 def make_graph(
     pte: Path, etrecord: Path | None, lengths: Lengths | None = None, *, sha256: str | None = None
 ) -> ProgramGraph:
-    """Read a program (at these `lengths` of its inputs) and its record; keep what operators refer to, with
-    the source text around it. `sha256` is the program's, if known."""
+    """Read a program (at these `lengths` of its inputs) and its record; keep what operators refer to.
+    `sha256` is the program's, if known."""
     program = read_program(pte, lengths)
     record = _referred(program, read_etrecord(etrecord)) if etrecord else None
     sha256 = sha256 or files.sha256(pte)
-    excerpts = _excerpts(record) if record else {}
-    return ProgramGraph(program, record, sha256, excerpts, read_undelegated(pte, sha256))
+    return ProgramGraph(program, record, sha256, read_undelegated(pte, sha256))
 
 
 def read_graph_file(path: Path) -> ProgramGraph:
@@ -225,23 +216,6 @@ def _referred(program: Program, record: EtRecord) -> EtRecord:
             handles.update(record.handles.get(method.name, {}).get(step.instruction_id, ()))
         sources[method.name] = {handle: ref for handle, ref in known.items() if handle in handles}
     return replace(record, sources=sources)
-
-
-def _excerpts(record: EtRecord) -> dict[str, tuple[str, ...]]:
-    every = (ref for refs in record.sources.values() for ref in refs.values())
-    wanted = sorted({(ref.file, ref.line) for ref in every if ref.file and ref.line})
-    found = {}
-    for file, places in itertools.groupby(wanted, key=lambda place: place[0]):
-        if not file.endswith(".py"):
-            continue  # a record may be foreign and name any file, but a model's source is Python
-        try:
-            lines = read_text(Path(file), _LARGEST_SOURCE, follow=True).splitlines()
-        except ProfilingError:
-            continue  # the source is not on this machine; the record's own line remains
-        for _, number in places:
-            around = lines[max(0, number - 1 - _LINES_AROUND) : number + _LINES_AROUND]
-            found[f"{file}:{number}"] = tuple(line[:_LONGEST_LINE] for line in around)
-    return found
 
 
 def read_undelegated(pte: Path, sha256: str) -> tuple[Undelegated, ...] | None:

@@ -39,7 +39,6 @@ class LanguageModel:
     """What makes one token."""
     context: int
     """The most tokens that the cache holds."""
-    vocabulary: int | None
 
 
 def language_model(program: Program) -> LanguageModel | None:
@@ -59,7 +58,7 @@ def language_model(program: Program) -> LanguageModel | None:
     facts = (program.fact(name) for name in _CONTEXT)
     caches = (size for state in step.method.state for size in state.tensor.shape)
     context = next((fact for fact in facts if fact), None) or max(caches, default=1)
-    return LanguageModel(prompt, step, context, program.fact("get_vocab_size"))
+    return LanguageModel(prompt, step, context)
 
 
 def position_input(program: Program, method: Method, names: Sequence[str] = ()) -> int | None:

@@ -18,9 +18,6 @@ from said import says
 
 from model_profiling.config.names import RunFiles
 from model_profiling.core.errors import ProfilingError
-from model_profiling.program.etrecord import read_etrecord
-from model_profiling.program.graph_file import _excerpts
-from model_profiling.program.records import EtRecord, SourceRef
 from model_profiling.runs import Run
 from model_profiling.runs.begin import check_directory, clear_work
 from model_profiling.runs.folders import runs_in
@@ -284,17 +281,6 @@ def test_the_program_is_not_looked_for_where_the_manifest_says(run_dir: Path, ou
             assert Run.open(run_dir).programs().named() is None
         except ProfilingError as problem:
             assert "model" in problem.problem
-
-
-def test_a_record_that_names_any_file_gets_no_line_of_it(outside: Path) -> None:
-    (outside / "model.py").write_text("x = relu(y)\n")
-    refs = {
-        number: SourceRef(file=str(path), line=1)
-        for number, path in enumerate((outside / "passwd", outside / "model.py", Path("/dev/zero")))
-    }
-    found = _excerpts(EtRecord(source="", sources={"forward": refs}, handles={}))
-    assert found == {f"{outside / 'model.py'}:1": ("x = relu(y)",)}
-    assert read_etrecord(next((DATA / "programs").glob("*.etrecord"))).sources
 
 
 def test_continuing_a_run_touches_nothing_elsewhere(run_dir: Path, outside: Path) -> None:

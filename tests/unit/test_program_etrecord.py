@@ -276,7 +276,6 @@ def test_why_operators_are_outside_is_taken_from_beside_the_program(program: Pat
     for content, known in (
         (everything_taken, ()),
         ({**own, "sha256": "another program's"}, None),
-        ({**own, "coverage": {"undelegated": [{**left, "instruction": -1}]}}, None),
         ({**own, "coverage": {"undelegated": [{"operator": 3}]}}, None),
         ({"sha256": own["sha256"]}, None),
     ):
@@ -284,16 +283,6 @@ def test_why_operators_are_outside_is_taken_from_beside_the_program(program: Pat
         assert made(program).undelegated == known
     summary.write_text("{")
     assert made(program).undelegated is None
-
-
-def test_source_lines_are_kept_with_their_neighbours(program: Path, tmp_path: Path) -> None:
-    assert made(program).excerpts == {
-        f"{tmp_path / 'net.py'}:4": tuple(f"line {number}" for number in range(2, 7))
-    }, "a source that is not here has no excerpt, only the line that the record holds"
-    (tmp_path / "net.py").write_text("x" * 5000)
-    assert made(program).excerpts == {f"{tmp_path / 'net.py'}:4": ()}
-    (tmp_path / "net.py").unlink()
-    assert made(program).excerpts == {}
 
 
 def test_a_record_is_found_under_either_name(program: Path) -> None:
