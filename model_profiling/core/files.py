@@ -16,12 +16,13 @@ import os
 import secrets
 import sys
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TypeAlias
 
 from model_profiling.core.errors import CURES, InputError, InUseError, WrongTypeError, system_reason
+from model_profiling.core.formatting import in_short, printable
 from model_profiling.core.safe_read import kind_of, open_regular
 
 StrPath: TypeAlias = str | os.PathLike[str]
@@ -206,7 +207,8 @@ def sha256(path: Path) -> str:
 # lock is never stale. The file's content only tells people who holds it.
 
 # `check_free` takes the lock for a moment; wait that long before reporting it as in use.
-_MOMENT_S = 0.2
+_MOMENT_S, _POLL_S = 0.2, 0.05
+_LONGEST_HOLDER = 160
 
 
 @dataclass(frozen=True, slots=True)
@@ -220,51 +222,80 @@ class LockFile:
     """The advice when the lock file cannot be written; by default, to choose another folder."""
 
     @contextlib.contextmanager
-    def held(self) -> Iterator[None]:
-        """Hold the lock during the block, or raise an error that names the holder."""
+    def held(
+        self, doing: str = "", *, shared: bool = False, waiting: Callable[[str], object] | None = None
+    ) -> Iterator[None]:
+        """Hold the lock during the block; others read what this process is `doing`. If somebody has it, raise
+        an error that names the holder or, if `waiting` is given, wait, and tell it for whom."""
         try:
             self.path.parent.mkdir(parents=True, exist_ok=True)
             handle = open_in_place(self.path)
+        except InputError as problem:  # a link
+            raise InputError(problem.problem, self.elsewhere or problem.fix) from problem
         except OSError as problem:
             raise self._refused(problem) from problem
         try:
             try:
-                self._take(handle, fcntl.LOCK_EX)
+                self._take(handle, fcntl.LOCK_SH if shared else fcntl.LOCK_EX, waiting)
             except OSError as problem:  # a file system without locks
                 raise self._refused(problem) from problem
-            os.ftruncate(handle, 0)
-            since = time.strftime("%Y-%m-%dT%H:%M:%S%z")
-            os.pwrite(handle, json.dumps({"pid": os.getpid(), "since": since}).encode(), 0)
+            with contextlib.suppress(OSError):  # a full disk: only messages depend on the name
+                doing = f" {doing}" if doing else f", since {time.strftime('%Y-%m-%dT%H:%M:%S%z')}"
+                os.ftruncate(handle, 0)
+                os.pwrite(handle, encoded(f"process {os.getpid()}{doing}"), 0)
             yield
-            os.ftruncate(handle, 0)
+            if not shared:
+                os.ftruncate(handle, 0)
         finally:
             os.close(handle)
 
     def check_free(self) -> None:
-        """Raise an error if the lock is held. It can be taken a moment later, so only `held` decides."""
+        """Raise an error if the lock is held alone. It may be taken a moment later: `held` decides."""
+        # A shared lock: a reader may get no exclusive one. If locking fails, `held` reports it.
+        with self._looking() as handle, contextlib.suppress(OSError):
+            if handle is not None:
+                self._take(handle, fcntl.LOCK_SH)
+
+    def holder(self) -> str | None:
+        """Return who has the lock, as `process 4711 measures toy_cnn`; of several, the last that came."""
+        with self._looking() as handle:
+            try:
+                if handle is not None:
+                    fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except BlockingIOError:
+                return _holder(handle or 0)
+            except OSError:
+                return None
+        return None
+
+    @contextlib.contextmanager
+    def _looking(self) -> Iterator[int | None]:
+        """Open the file for reading; None if it was never locked, is not readable or is a link."""
         try:
             handle = os.open(self.path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK)
         except OSError:
-            return  # never locked, not readable or a link: `held` will report it
+            yield None
+            return
         try:
-            # A shared lock: a reader may get no exclusive one. If locking fails, `held` reports it.
-            with contextlib.suppress(OSError):
-                self._take(handle, fcntl.LOCK_SH)
+            yield handle
         finally:
             os.close(handle)
 
-    def _take(self, handle: int, how: int) -> None:
-        until = time.monotonic() + _MOMENT_S
+    def _take(self, handle: int, how: int, waiting: Callable[[str], object] | None = None) -> None:
+        until, announced = time.monotonic() + _MOMENT_S, set[str]()
         while True:
             try:
                 fcntl.flock(handle, how | fcntl.LOCK_NB)
                 return
             except BlockingIOError as problem:
-                if time.monotonic() > until:
-                    raise InUseError(
-                        f"{self.what} is in use by another run ({_holder(handle)})", self.fix
-                    ) from problem
-            time.sleep(0.02)
+                name = _holder(handle)
+                late = time.monotonic() > until
+                if late and waiting is None:
+                    raise InUseError(f"{self.what} is in use by another run ({name})", self.fix) from problem
+                if late and waiting is not None and name not in announced:
+                    announced.add(name)
+                    waiting(f"waiting: {name}")
+            time.sleep(_POLL_S)
 
     def _refused(self, problem: OSError) -> InputError:
         fix = self.elsewhere or "choose a folder you may write to"
@@ -272,8 +303,5 @@ class LockFile:
 
 
 def _holder(handle: int) -> str:
-    try:
-        content = json.loads(os.pread(handle, 4096, 0))
-        return f"process {content['pid']}, since {content['since']}"
-    except (ValueError, KeyError, TypeError, RecursionError):
-        return "it has just begun"
+    text = os.pread(handle, 1 << 16, 0).decode(errors="replace")
+    return printable(in_short(text))[:_LONGEST_HOLDER] or "it has just begun"

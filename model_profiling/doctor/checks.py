@@ -29,7 +29,7 @@ from model_profiling.runner.compilers import ZIG, can_be_fetched, find_compiler
 from model_profiling.runner.features import this_platform
 from model_profiling.runner.fetching import this_distribution
 from model_profiling.targets import power_mode
-from model_profiling.targets.machine_lock import holder, is_held, lock_of
+from model_profiling.targets.machine_lock import holder, lock_of
 from model_profiling.targets.power_mode import unfinished_work
 from model_profiling.targets.remote.android import AdbLink, find_adb
 from model_profiling.targets.remote.folder import HOME
@@ -154,7 +154,7 @@ def phone_settings() -> tuple[Check, ...]:
             f"connect it, then: {sme2prof('clean', '--target', 'android:SERIAL')}",
         )
         for left in unfinished
-        if not is_held(lock_of(left.device, left.device))
+        if not lock_of(left.device, left.device).holder()
     )
 
 

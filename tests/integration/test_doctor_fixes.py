@@ -50,7 +50,7 @@ def bare(tmp_path_factory: pytest.TempPathFactory) -> tuple[Doctor, dict[str, st
     # A phone whose settings were left changed: reading that needs a package, too.
     (left := home / "sme2prof" / "devices" / "one.json").parent.mkdir(parents=True)
     left.write_text(
-        '{"device": "one", "mode": "boost", "since": "2026-11-17", "changes": [], "schema_version": 1}'
+        '{"device": "one", "mode": "boost", "since": "2026-11-17", "before": {}, "schema_version": 1}'
     )
     env["XDG_STATE_HOME"] = str(home)
     script = ROOT / "model_profiling" / "scripts" / "validate_setup.py"

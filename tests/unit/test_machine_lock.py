@@ -21,7 +21,6 @@ from model_profiling.core.files import LockFile
 from model_profiling.doctor.checks import in_use
 from model_profiling.targets.machine_lock import (
     holder,
-    is_held,
     lock_of,
     may_wait,
     measuring_alone,
@@ -170,7 +169,7 @@ def test_a_machine_whose_lock_cannot_be_written(tmp_path: Path, monkeypatch: pyt
     (tmp_path / "file").touch()
     monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "file"))
     lock = lock_of("android:R5CT", "R5CT")
-    assert not is_held(lock)
+    assert not lock.holder()
     with refused(InputError, fix="XDG_STATE_HOME"), lock.held():
         pass
 
