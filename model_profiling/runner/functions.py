@@ -1,4 +1,4 @@
-"""The functions of a program or library (ELF, or Mach-O for Arm), by address.
+"""The functions of a program or library (ELF), by address.
 
 An address gets a name only from a symbol whose range contains it, never from the nearest one. A function
 without a symbol is identified by its start; an address in no function is unknown.
@@ -22,30 +22,23 @@ Found = tuple[int, int, str]
 """A function's start, end and name."""
 _ELF = b"\x7fELF\x02\x01"
 _BUILD_ID = lief.ELF.Note.TYPE.GNU_BUILD_ID
-_NOT_DEBUGGING, _IN_SECTION = 0xEE, 0x0E
 
 
 def read_functions(path: Path) -> CodeFunctions:
-    """Read an ELF file (64-bit, little-endian) or a Mach-O file for Arm."""
+    """Read a 64-bit, little-endian ELF file."""
     again = "install it again"
     try:
         data = path.read_bytes()
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # of values that LIEF has no name for
-            return _read(data)
+            library = lief.ELF.parse(data) if data[:6] == _ELF else None
+            if library is None:
+                raise ValueError("it is no ELF file")
+            return _of_elf(library)
     except OSError as problem:
         raise FormatError(f"{path} cannot be read: {system_reason(problem)}", again) from problem
     except (ValueError, OverflowError) as problem:
         raise FormatError(f"{path} is a damaged library: {problem}", again) from problem
-
-
-def _read(data: bytes) -> CodeFunctions:
-    if program := lief.ELF.parse(data) if data[:6] == _ELF else None:
-        return _of_elf(program)
-    several = lief.MachO.parse(data)
-    if library := several.take(lief.MachO.Header.CPU_TYPE.ARM64) if several else None:
-        return _of_macho(library)
-    raise ValueError("it is neither an ELF file nor a Mach-O file for Arm")
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,27 +99,3 @@ def _of_elf(library: lief.ELF.Binary) -> CodeFunctions:
     unwound = [(each.address, each.address + each.size, "") for each in library.functions if each.size]
     ids = (bytes(note.description) for note in library.notes if note.type == _BUILD_ID)
     return CodeFunctions(next(ids, b"").hex() or None, Extents.of(symbols), Extents.of(unwound))
-
-
-def _of_macho(library: lief.MachO.Binary) -> CodeFunctions:
-    """Return the functions, relative to the header; the file lists where each one begins."""
-    code, listed = library.get_section("__text"), library.function_starts
-    if code is None or listed is None:
-        raise ValueError("it does not list its functions")
-    begin, starts = code.virtual_address - library.imagebase, list(listed.functions)
-    # Mach-O puts an underscore before C names.
-    names = {
-        symbol.value - library.imagebase: str(symbol.name)[1:]
-        for symbol in library.symbols
-        if symbol.raw_type & _NOT_DEBUGGING == _IN_SECTION
-    }
-    functions = [
-        (start, end, names.get(start, ""))
-        for start, end in zip(starts, [*starts[1:], begin + code.size], strict=False)
-        if end > start
-    ]
-    return CodeFunctions(
-        bytes(library.uuid.uuid).hex() if library.uuid else None,
-        Extents.of([function for function in functions if function[2]]),
-        Extents.of([(start, end, "") for start, end, _ in functions]),
-    )

@@ -2,16 +2,15 @@
 
 #include <cstring>
 
-#if defined(__APPLE__)
-#include <mach-o/dyld.h>
-#include <mach-o/loader.h>
-#else
+#if defined(__linux__)
 #include <link.h>
 #include <unistd.h>
 #endif
 
 namespace sme2prof {
 namespace {
+
+#if defined(__linux__)
 
 std::string hexadecimal(const unsigned char* bytes, size_t count) {
   static const char digits[] = "0123456789abcdef";
@@ -22,38 +21,6 @@ std::string hexadecimal(const unsigned char* bytes, size_t count) {
   }
   return text;
 }
-
-#if defined(__APPLE__)
-
-CodeFile describe(const mach_header_64* header, const char* path) {
-  CodeFile file;
-  file.path = path == nullptr ? "" : path;
-  file.base = reinterpret_cast<uintptr_t>(header);
-  const auto* command = reinterpret_cast<const load_command*>(header + 1);
-  uintptr_t text_address = 0;
-  std::vector<const segment_command_64*> segments;
-  for (uint32_t i = 0; i < header->ncmds; ++i) {
-    if (command->cmd == LC_UUID) {
-      file.build_id = hexadecimal(reinterpret_cast<const uuid_command*>(command)->uuid, 16);
-    } else if (command->cmd == LC_SEGMENT_64) {
-      const auto* segment = reinterpret_cast<const segment_command_64*>(command);
-      segments.push_back(segment);
-      if (std::strcmp(segment->segname, SEG_TEXT) == 0) {
-        text_address = segment->vmaddr;
-      }
-    }
-    command = reinterpret_cast<const load_command*>(reinterpret_cast<const char*>(command) + command->cmdsize);
-  }
-  for (const segment_command_64* segment : segments) {
-    if ((segment->initprot & VM_PROT_EXECUTE) != 0) {
-      const uintptr_t begin = file.base + (segment->vmaddr - text_address);
-      file.code.push_back({begin, begin + segment->vmsize});
-    }
-  }
-  return file;
-}
-
-#else
 
 std::string build_id_of(const char* notes, size_t size) {
   constexpr uint32_t kBuildId = 3; // NT_GNU_BUILD_ID
@@ -107,14 +74,7 @@ int add_file(dl_phdr_info* info, size_t, void* found) {
 
 std::vector<CodeFile> loaded_code() {
   std::vector<CodeFile> files;
-#if defined(__APPLE__)
-  for (uint32_t i = 0; i < _dyld_image_count(); ++i) {
-    const auto* header = reinterpret_cast<const mach_header_64*>(_dyld_get_image_header(i));
-    if (header != nullptr && header->magic == MH_MAGIC_64) {
-      files.push_back(describe(header, _dyld_get_image_name(i)));
-    }
-  }
-#else
+#if defined(__linux__)
   dl_iterate_phdr(add_file, &files);
 #endif
   return files;

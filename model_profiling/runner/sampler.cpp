@@ -20,11 +20,6 @@
 #include <sys/syscall.h>
 #include <ucontext.h>
 #include <unistd.h>
-#elif defined(__APPLE__) && defined(__aarch64__)
-#include <pthread.h>
-#include <thread>
-
-#include <mach/mach.h>
 #endif
 
 namespace sme2prof {
@@ -217,69 +212,6 @@ Sampler::~Sampler() {
   stop();
 }
 
-#elif defined(__APPLE__) && defined(__aarch64__)
-
-struct Sampler::Parts {
-  Record record;
-  std::vector<thread_act_t> threads;
-  std::atomic<bool> ended{false};
-  std::thread watcher;
-
-  void watch() {
-    Dice dice{0x9E3779B97F4A7C15u};
-    while (!ended.load(std::memory_order_relaxed)) {
-      const int64_t wait = dice.around(record.period_ns);
-      const timespec pause{static_cast<time_t>(wait / 1'000'000'000), static_cast<long>(wait % 1'000'000'000)};
-      nanosleep(&pause, nullptr);
-      for (size_t i = 0; i < threads.size(); ++i) {
-        look_at(static_cast<uint32_t>(i));
-      }
-    }
-  }
-
-  // Nothing may be allocated while a thread stands still: it may hold the lock of the allocator.
-  void look_at(uint32_t number) {
-    if (thread_suspend(threads[number]) != KERN_SUCCESS) {
-      return;
-    }
-    arm_thread_state64_t state{};
-    mach_msg_type_number_t size = ARM_THREAD_STATE64_COUNT;
-    if (thread_get_state(
-            threads[number], ARM_THREAD_STATE64, reinterpret_cast<thread_state_t>(&state), &size) == KERN_SUCCESS) {
-      record.add(number, static_cast<uintptr_t>(arm_thread_state64_get_pc(state)));
-    }
-    thread_resume(threads[number]);
-  }
-};
-
-Sampler::Sampler(uint32_t hz) : hz_(hz), parts_(std::make_unique<Parts>()) {
-  parts_->record.period_ns = 1'000'000'000 / hz;
-  thread_act_array_t found = nullptr;
-  mach_msg_type_number_t count = 0;
-  if (task_threads(mach_task_self(), &found, &count) != KERN_SUCCESS) {
-    unavailable_ = "this system does not list the threads of a process";
-    return;
-  }
-  parts_->threads.assign(found, found + count);
-  vm_deallocate(mach_task_self(), reinterpret_cast<vm_address_t>(found), count * sizeof(*found));
-  parts_->watcher = std::thread([parts = parts_.get()] { parts->watch(); });
-}
-
-void Sampler::stop() {
-  stopped_ = true;
-  parts_->ended.store(true);
-  if (parts_->watcher.joinable()) {
-    parts_->watcher.join();
-  }
-}
-
-Sampler::~Sampler() {
-  stop();
-  for (const thread_act_t thread : parts_->threads) {
-    mach_port_deallocate(mach_task_self(), thread);
-  }
-}
-
 #else
 
 struct Sampler::Parts {
@@ -289,7 +221,7 @@ struct Sampler::Parts {
 
 Sampler::Sampler(uint32_t hz)
     : hz_(hz),
-      unavailable_("threads are looked at on Linux, and on macOS on Arm"),
+      unavailable_("threads are looked at on Linux only"),
       parts_(std::make_unique<Parts>()) {}
 
 void Sampler::stop() {

@@ -235,56 +235,21 @@ def test_of_two_symbols_at_one_address_the_longer_holds() -> None:
     assert extents.holding(20) is None and extents.holding(7) is None
 
 
-def macho(*, names: bool = True) -> bytes:
-    """A library with two functions at 0x400 and 0x440, the first of them named; its code ends at 0x460."""
-    strings = b"\0_kai_kernel_made_up\0_data\0"
-    symbols = struct.pack("<IBBHQ", 1, 0x0F, 1, 0, 0x10400) + struct.pack("<IBBHQ", 21, 0x01, 0, 0, 0)
-    starts = bytes([0x80, 0x08, 0x40, 0, 0, 0, 0, 0])
-    code_end, tail = 0x460, 0x480
-    content = starts + (symbols + strings if names else b"")
-    segment = struct.pack("<II16sQQQQiiII", 0x19, 152, b"__TEXT", 0x10000, 0x1000, 0, tail, 5, 5, 1, 0)
-    segment += struct.pack("<16s16sQQ8I", b"__text", b"__TEXT", 0x10400, code_end - 0x400, 0x400, *[0] * 7)
-    place = (0x11000, 0x1000, tail, len(content))
-    linked = struct.pack("<II16sQQQQiiII", 0x19, 72, b"__LINKEDIT", *place, 1, 1, 0, 0)
-    commands = [segment, linked, struct.pack("<II", 0x1B, 24) + bytes(range(16))]
-    commands.append(struct.pack("<IIII", 0x26, 16, tail, len(starts)))
-    if names:
-        at = tail + len(starts)
-        commands.append(struct.pack("<IIIIII", 2, 24, at, 2, at + len(symbols), len(strings)))
-    body = b"".join(commands)
-    header = struct.pack("<8I", 0xFEEDFACF, 0x0100000C, 0, 6, len(commands), len(body), 0, 0)
-    return (header + body).ljust(tail, b"\0") + content
-
-
-def test_mach_o_functions_begin_where_its_list_says(tmp_path: Path) -> None:
-    path = tmp_path / "lib.dylib"
-    path.write_bytes(macho())
-    found = read_functions(path)
-    assert found.build_id == bytes(range(16)).hex()
-    assert found.holding(0x404) == Function(0x400, 0x440, "kai_kernel_made_up")
-    assert found.holding(0x440) == Function(0x440, 0x460)
-    assert found.holding(0x460) is None and found.holding(0x3FF) is None
-    inside = macho(names=False)
-    fat = struct.pack(">II", 0xCAFEBABE, 1) + struct.pack(">IIIII", 0x0100000C, 0, 64, len(inside), 0)
-    path.write_bytes(fat.ljust(64, b"\0") + inside)
-    assert read_functions(path).holding(0x404) == Function(0x400, 0x440)
-
-
 def test_no_damaged_library_does_more_than_be_refused(tmp_path: Path) -> None:
     dice, path = random.Random(13), tmp_path / "damaged"
-    for whole in (of_wheel("executorch_etdump").read_bytes(), macho()):
-        for number in range(120):
-            content = bytearray(whole if number % 3 else whole[: dice.randrange(len(whole))])
-            for _ in range(dice.choice((1, 4, 30)) if content else 0):
-                content[dice.randrange(min(len(content), 4096 if number % 2 else len(content)))] = (
-                    dice.randrange(256)
-                )
-            path.write_bytes(bytes(content))
-            try:
-                found = read_functions(path)
-            except FormatError as refused:
-                assert str(path) in refused.problem and refused.fix
-            else:
-                found.holding(0x1000)
+    whole = of_wheel("executorch_etdump").read_bytes()
+    for number in range(120):
+        content = bytearray(whole if number % 3 else whole[: dice.randrange(len(whole))])
+        for _ in range(dice.choice((1, 4, 30)) if content else 0):
+            content[dice.randrange(min(len(content), 4096 if number % 2 else len(content)))] = dice.randrange(
+                256
+            )
+        path.write_bytes(bytes(content))
+        try:
+            found = read_functions(path)
+        except FormatError as refused:
+            assert str(path) in refused.problem and refused.fix
+        else:
+            found.holding(0x1000)
     with pytest.raises(FormatError, match="cannot be read"):
         read_functions(tmp_path / "gone")
