@@ -201,7 +201,7 @@ def test_a_damaged_file_of_samples_is_refused(tmp_path: Path, change: dict[str, 
 
 
 def of_wheel(name: str) -> Path:
-    found = sorted(installed_sdk().libraries.glob(f"lib{name}.*"))
+    found = sorted(installed_sdk().libraries.glob(f"lib{name}.so"))
     if not found:
         pytest.skip(f"the wheel has no {name}")
     return found[0]
