@@ -27,13 +27,16 @@ from model_profiling.analysis.sampling import (
 from model_profiling.core.errors import FormatError, RunError
 from model_profiling.report.analysis_json import inside_facts
 from model_profiling.runner.build import installed_sdk
-from model_profiling.runner.functions import (
+from model_profiling.runner.samples import (
     CodeFunctions,
     Extents,
     Function,
+    SampledFile,
+    SampledFunction,
+    Samples,
     read_functions,
+    read_samples,
 )
-from model_profiling.runner.samples import SampledFile, SampledFunction, Samples, read_samples
 from model_profiling.runs.evidence import KernelWork
 
 MOPA = "matmul_clamp_f16_f16p2vlx2_f16p2vlx2_2vlx2vl_sme2_mopa"
