@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
@@ -280,23 +280,22 @@ class XnnTrace:
     """The operators that ran, in order; without those it skipped."""
 
 
-_TERMINAL = re.compile(r"(?:Note|Debug|Warning|Error|Fatal error) \(XNNPACK\): (?P<message>.*)")
-# logcat's threadtime, time and brief formats.
-_LOGCAT = re.compile(
-    r"(?:\d\d-\d\d \d\d:\d\d:\d\d\.\d+ +(?P<pid>\d{1,9}) +\d+ [VDIWEF] XNNPACK *: "
-    r"|(?:\d\d-\d\d \d\d:\d\d:\d\d\.\d+ +)?[VDIWEF]/XNNPACK *\( *(?P<brief_pid>\d{1,9})\): )(?P<message>.*)"
+_LOGGED = re.compile(
+    r"(?:(?:Note|Debug|Warning|Error|Fatal error) \(XNNPACK\)|\b[VDIWEF][ /]XNNPACK *(?:\( *\d{1,9}\))? *): "
+    r"(?P<message>.*)"
 )
+"""On a terminal, and in logcat's threadtime, time and brief formats."""
 _CONFIGURED = re.compile(r"Using \w+ microkernel '(?P<name>[^'\n]+)'")
 _RUNNING = re.compile(r"running operator \d{1,9}:0 \((?P<name>.+)\)")
 """The first part of an operator that has several; skipped ones begin with `skip`."""
 _PLACE = re.compile(r"\w+, .*:\d+\)")
 
 
-def parse_xnntrace(text: str, *, pid: int | None = None) -> XnnTrace:
-    """Parse a log. A logcat with XNNPACK lines of several processes needs `pid` to choose one."""
+def parse_xnntrace(text: str) -> XnnTrace:
     configured: list[str] = []
     operators: list[str] = []
-    for message in _messages(text, pid):
+    for logged in map(_LOGGED.search, text.splitlines()):
+        message = logged["message"].strip() if logged else ""
         if found := _CONFIGURED.match(message):
             configured.append(found["name"])
         else:
@@ -307,9 +306,9 @@ def parse_xnntrace(text: str, *, pid: int | None = None) -> XnnTrace:
     return XnnTrace(tuple(configured), tuple(operators))
 
 
-def read_xnntrace(path: Path, *, pid: int | None = None, follow: bool = False) -> XnnTrace:
+def read_xnntrace(path: Path, *, follow: bool = False) -> XnnTrace:
     """Read a log file; refuse one without XNNPACK lines. `follow` links where the user named the file."""
-    trace = parse_xnntrace(read_text(path, MOST_LOG, follow=follow), pid=pid)
+    trace = parse_xnntrace(read_text(path, MOST_LOG, follow=follow))
     if not trace.configured and not trace.operators:
         page = "docs/how-to/source_builds.md of the kit's repository"
         fix = f"use a runner built with an -xnnlog preset, see {page}"
@@ -320,19 +319,3 @@ def read_xnntrace(path: Path, *, pid: int | None = None, follow: bool = False) -
 def kernel_uses(trace: XnnTrace) -> tuple[KernelUse, ...]:
     """The log as kernel evidence: announced kernels are configured, matrix operators it ran are executed."""
     return (*configured_kernels(trace.configured), *operator_kernels(trace.operators))
-
-
-def _messages(text: str, pid: int | None) -> Iterator[str]:
-    chosen = pid
-    for line in text.splitlines():
-        if found := _TERMINAL.search(line):
-            yield found["message"].strip()
-        elif found := _LOGCAT.match(line.strip()):
-            owner = int(found["pid"] or found["brief_pid"])
-            if pid is None and chosen not in (None, owner):
-                what = f"the log has XNNPACK lines of two processes, {chosen} and {owner}"
-                raise InputError(what, "choose one with --pid, or clear logcat before the run")
-            if chosen is None:
-                chosen = owner
-            if owner == chosen:
-                yield found["message"].strip()

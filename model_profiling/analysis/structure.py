@@ -87,10 +87,8 @@ def _between(before: Operator, after: Operator) -> Iterator[StructureChange]:
     ran_by = ("" if each.backend == "delegate" else each.backend for each in (before, after))
     facts = (
         (moved, *ran_by),
-        ("moved to another category", before.category.value, after.category.value),
         ("computes in another precision", before.precision, after.precision),
         ("has other shapes", _shapes(before), _shapes(after)),
-        ("has another amount of arithmetic", _flops(before), _flops(after)),
     )
     for what, ours, theirs in facts:
         if ours and theirs and ours != theirs:
@@ -115,10 +113,6 @@ def _shapes(operator: Operator) -> str:
         return ""
     taken = ", ".join("x".join(map(str, shape)) for shape in source.input_shapes)
     return f"{taken} to {'x'.join(map(str, source.output_shape))}"
-
-
-def _flops(operator: Operator) -> str:
-    return f"{operator.source.flops:,} operations" if operator.source.flops else ""
 
 
 def kernel_changes(

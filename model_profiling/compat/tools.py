@@ -181,12 +181,11 @@ def xnntrace_to_kernels(description: str | None, argv: Sequence[str] | None = No
     parser.add_argument("--xnntrace", type=Path, required=True, help="the runner's log, or an Android logcat")
     parser.add_argument("--out", type=output_file, required=True, help="the kernels.csv to write")
     parser.add_argument("--model-id", help="first column of every row (default: the log's name)")
-    parser.add_argument("--pid", type=int, help="process to take from a logcat with several")
     return run_tool(_list_kernels, parser.parse_args(argv))
 
 
 def _list_kernels(options: argparse.Namespace) -> None:
-    uses = kernel_uses(read_xnntrace(options.xnntrace, pid=options.pid, follow=True))
+    uses = kernel_uses(read_xnntrace(options.xnntrace, follow=True))
     files.write_out(options.out, kernels_csv(options.model_id or options.xnntrace.stem, uses))
     say(f"wrote {len(uses)} rows to {files.display_name(options.out)}")
     for name in unknown_kernels(uses):
