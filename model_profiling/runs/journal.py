@@ -302,7 +302,7 @@ def _parse(path: Path, number: int, line: bytes) -> Entry:
         if any(any(other) and [len(turn) for turn in other] != shape for other in others):
             raise FormatError(f"{where}: its inferences have no CPU time each", _FIX)
     for turn in (entry.iterations_ns, *entry.turns_ns):
-        for ns in turn:
+        for ns in (min(turn), max(turn)) if turn else ():
             if not 0 <= ns < _LONGEST_NS or (ns == 0 and entry.launch):
                 step = f"{entry.kind} round {entry.round} of {entry.series}"
                 raise FormatError(f"{where}: {step} has an inference of {ns} ns", _FIX)

@@ -94,9 +94,9 @@ _KINDS = {
 
 def _checked(table: Table, row: Row) -> Row:
     """Return the columns of `table`; refuse values that a damaged file put there."""
-    checked = {name: row.get(name) for name, _ in _KINDS[table.name]}
+    checked = {}
     for name, kind in _KINDS[table.name]:
-        value = checked[name]
+        value = checked[name] = row.get(name)
         if value is not None and (not isinstance(value, kind) or (isinstance(value, str) and "\0" in value)):
             raise ValueError(f"{name} is {str(value)[:40]!r}")
     return checked
