@@ -1,1 +1,0 @@
-int xnn_neonsme2_kernels(void) { return 1; }
