@@ -25,14 +25,14 @@ from model_profiling.report.document import Folded
 from model_profiling.report.text import render_markdown, render_terminal
 from model_profiling.report.tools import file_word
 from model_profiling.runner.machine import parse_target, target_kinds
-from model_profiling.workflow.compare import are_programs, compare, compare_language, language_folders
+from model_profiling.workflow.compare import are_programs, compare
 from model_profiling.workflow.report import write_page
 
 
 @frame.command(
     "compare",
     example="""sme2prof compare before/runs/xnnpack_fp16/linux after/runs/xnnpack_fp16/linux
-    sme2prof compare main.json pr.json --fail-on-regression 5 --out summary.md --out compare.xml
+    sme2prof compare main/runs pr/runs --fail-on-regression 5 --out summary.md --out compare.xml
     sme2prof compare before.pte after.pte --budget 60
     sme2prof compare before.pte after.pte --target android:SERIAL
     sme2prof compare out_toy_cnn/runs/xnnpack_fp16/linux --against store:last-good --fail-on-regression 5""",
@@ -96,8 +96,7 @@ def compare_command(
 ) -> int:
     """Say which of A and B is faster, how sure that is, and what else differs.
 
-    A and B are run directories or folders with one run, .etdump files, metrics.json or _robust_stats.json, or
-    two folders of `sme2prof llm`, whose cases are compared one by one. Two programs (.pte) are measured
+    A and B are run directories, folders with one run, or .etdump files. Two programs (.pte) are measured
     first, taking turns, which finds the smallest differences. If a --fail-on-... gate cannot be answered, it
     exits with 2 and says why. For runs side by side without a verdict, use `sme2prof report`.
     """
@@ -131,8 +130,6 @@ def compare_command(
         )
     elif programs:
         comparison, failed, folder = _measure(a, b, gates, quiet=quiet, as_json=as_json, **given)
-    elif times is None and (homes := language_folders(a, b)) is not None:
-        comparison = compare_language(*homes, **gates, across_machines=across_machines)
     else:
         comparison = compare(a, b, **gates, across_machines=across_machines, times=times)
     page = _write(comparison, out, None if quiet or as_json else folder / names.COMPARISON)

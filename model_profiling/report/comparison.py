@@ -79,8 +79,6 @@ class SeriesComparison:
     """Tokens in one inference of a language model, if both sides have the same number."""
     turns_ms: tuple[float, float] | None = None
     """What was compared: typical turns of both sides; None if times with the tracer were."""
-    case: str = ""
-    """Names the row if it is a case of a language model: a prompt, or a position of the answer."""
 
     def __repr__(self) -> str:
         return f"<SeriesComparison {self.name}: {self.end_to_end.in_short}>"
@@ -96,14 +94,7 @@ class SeriesComparison:
 
     @property
     def name(self) -> str:
-        if self.case:
-            return self.case
         return str(self.after) if self.before == self.after else f"{self.after} vs {self.before}"
-
-    @property
-    def subject(self) -> Series:
-        """What remarks about it name."""
-        return Series(self.case) if self.case else self.after
 
     @property
     def compared_ms(self) -> tuple[float | None, float | None]:
@@ -274,7 +265,7 @@ class Comparison:
 def headline(comparison: Comparison) -> str:
     """Return one line: the result of each gate, failures first; without gates, the largest change."""
     if comparison.answer is None:
-        return _over_all(comparison) if any(row.case for row in comparison.series) else _largest(comparison)
+        return _largest(comparison)
     said = list(_gate_sentences(comparison))
     if comparison.limit is not None:
         said.insert(0, _about_time(comparison, comparison.limit))
@@ -313,28 +304,6 @@ def _largest(comparison: Comparison) -> str:
     faster = speedup_text(found, f" as fast as {slow}{where}")
     said = f"{fast} is {faster}{_rates(largest, largest.faster or 'B')}{about_arm(comparison)}."
     return said if largest.faster else f"No significant difference: {said}"
-
-
-def _over_all(comparison: Comparison) -> str:
-    """In how many cases B is faster and slower, and where most: the prompt may gain, the answer lose."""
-    rows = comparison.series
-    sides = {
-        "faster": [row for row in rows if row.faster == "B"],
-        "slower": [row for row in rows if row.faster == "A"],
-    }
-    if not any(sides.values()) and comparison.not_comparable:
-        return _largest(comparison)
-    of = f"of {plural(len(rows), 'comparison')}"
-    changes = [f"{word} in {len(some)} {of} ({_most_changed(some)})" for word, some in sides.items() if some]
-    about = about_arm(comparison)
-    if not changes:
-        return f"No significant difference in any {of}{about}."
-    return f"B is {' and '.join(changes)}{about}."
-
-
-def _most_changed(rows: Sequence[SeriesComparison]) -> str:
-    largest = max(rows, key=lambda row: abs(row.slowdown or 0.0))
-    return f"{'most in ' if len(rows) > 1 else ''}{largest.name}, {largest.end_to_end.ratio:.2f}x"
 
 
 def _rates(found: SeriesComparison, side: Literal["A", "B"]) -> str:
@@ -395,10 +364,7 @@ def end_to_end_table(comparison: Comparison) -> doc.Table:
         doc.Number("B tokens/s", lambda found: short_rate(found.tokens_per_s[1])),
     )
     columns: tuple[doc.Column[SeriesComparison], ...] = (
-        doc.Column(
-            "case" if any(row.case for row in comparison.series) else "experiment",
-            lambda found: marked(found.name, is_arm),
-        ),
+        doc.Column("experiment", lambda found: marked(found.name, is_arm)),
         doc.Number("A ms", lambda found: milliseconds(found.compared_ms[0])),
         doc.Number("B ms", lambda found: milliseconds(found.compared_ms[1])),
         *(rates if any(row.tokens for row in comparison.series) else ()),

@@ -103,7 +103,7 @@ def _incomparable(comparison: Comparison) -> Iterator[Diagnostic]:
         yield Diagnostic(None, "not_comparable", f"No times are compared: {reason}")
         return
     for found in comparison.not_comparable:
-        yield Diagnostic(found.subject, "not_comparable", found.end_to_end.reason)
+        yield Diagnostic(found.after, "not_comparable", found.end_to_end.reason)
 
 
 def _only_apart_from_time(comparison: Comparison) -> bool:
@@ -143,7 +143,7 @@ def warnings(comparison: Comparison) -> tuple[str, ...]:
 
 
 def subjects(comparison: Comparison) -> tuple[Series, ...]:
-    return tuple(row.subject for row in comparison.series)
+    return tuple(row.after for row in comparison.series)
 
 
 def _remarks(comparison: Comparison) -> Iterator[Diagnostic]:
@@ -153,11 +153,11 @@ def _remarks(comparison: Comparison) -> Iterator[Diagnostic]:
                 f"a slowdown of up to {percent(found.worst_slowdown)} could hide in the noise, more than the "
                 f"limit of {percent(comparison.limit)}"
             )
-            yield Diagnostic(found.subject, "hidden", seen, "measure for longer (--budget)")
+            yield Diagnostic(found.after, "hidden", seen, "measure for longer (--budget)")
         if found.with_tracer and found.comparable:
             seen = "compared with the event tracer on, because there are no latencies without it"
-            yield Diagnostic(found.subject, "with_tracer", seen)
-        yield from (Diagnostic(found.subject, "pairing", note) for note in found.notes)
+            yield Diagnostic(found.after, "with_tracer", seen)
+        yield from (Diagnostic(found.after, "pairing", note) for note in found.notes)
     for name, only in (("A", comparison.only_a), ("B", comparison.only_b)):
         if only:
             yield Diagnostic(None, f"only_{name}", f"only {name} has {name_series(only)}: not compared")
@@ -194,7 +194,6 @@ def comparison_facts(comparison: Comparison) -> dict[str, object]:
                 "faster": found.faster,
                 "slowdown": found.slowdown,
                 "end_to_end": found.end_to_end.as_dict(),
-                "case": found.case or None,
                 "compared_ms": dict(zip("ab", found.compared_ms, strict=True)),
                 "tokens_per_s": dict(zip("ab", found.tokens_per_s, strict=True)),
                 **(pairing_facts(found.pairing) if found.pairing else {"categories": [], "operators": []}),

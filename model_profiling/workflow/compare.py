@@ -10,7 +10,6 @@ import math
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any
 
 from model_profiling.analysis.evidence import SeriesEvidence
 from model_profiling.analysis.pairing import Pairing, pair_series
@@ -26,13 +25,10 @@ from model_profiling.analysis.structure import (
 )
 from model_profiling.config import names
 from model_profiling.config.series import Series
-from model_profiling.core.errors import FormatError, InputError
+from model_profiling.core.errors import InputError
 from model_profiling.core.files import StrPath, as_path
 from model_profiling.core.formatting import listing
-from model_profiling.core.records import read_json_object
-from model_profiling.core.safe_read import inside
 from model_profiling.report.comparison import Comparison, SeriesComparison, SideFacts
-from model_profiling.report.language import case_name
 from model_profiling.runs import Run, Times, why_not_comparable
 from model_profiling.runs.comparability import (
     Origin,
@@ -337,82 +333,3 @@ def _end_to_end(
     if pairing is not None:
         return pairing.e2e, True
     return compare_timed(Timed(), Timed(), same_run=same_run, not_comparable=why_not), False
-
-
-# Two profiles of a language model (`sme2prof llm`), case by case.
-
-_LLM_FIX = "profile it again with `sme2prof llm`"
-
-
-def language_folders(a: Path, b: Path) -> tuple[Path, Path] | None:
-    """Return the folders of `llm.json` if both are profiles of a language model; None if neither is."""
-    ours, theirs = _home(a), _home(b)
-    if ours and theirs:
-        return ours, theirs
-    if ours or theirs:
-        with_one, without = (a, b) if ours else (b, a)
-        raise InputError(
-            f"{with_one} has an {names.LANGUAGE}, {without} has not",
-            "name two folders of `sme2prof llm`, or two runs",
-        )
-    return None
-
-
-def _home(path: Path) -> Path | None:
-    if path.name == names.LANGUAGE and path.is_file():
-        return path.parent
-    return next((home for home in (path, path / "runs") if (home / names.LANGUAGE).is_file()), None)
-
-
-def compare_language(
-    a: Path,
-    b: Path,
-    *,
-    limit: float | None = None,
-    across_machines: bool = False,
-    fail_on: Iterable[Aspect] = (),
-) -> Comparison:
-    """Judge each case of the `llm` profile in B against the same case in A; each is a row of the result."""
-    (ours, before), (theirs, after) = _language_cases(a), _language_cases(b)
-    both = [name for name in ours if name in theirs]
-    if not both:
-        raise InputError(f"{a} and {b} have no case in common", "give both the same --prompt and --context")
-    gated = tuple(fail_on)
-    cases = {
-        name: compare(ours[name], theirs[name], limit=limit, across_machines=across_machines, fail_on=gated)
-        for name in both
-    }
-    first = cases[both[0]]
-    return replace(
-        first,
-        a=replace(first.a, name=str(a), model=before or first.a.model),
-        b=replace(first.b, name=str(b), model=after or first.b.model),
-        series=tuple(
-            replace(row, case=f"{name}, {row.name}" if len(case.series) > 1 else name)
-            for name, case in cases.items()
-            for row in case.series
-        ),
-        only_a=tuple(Series(name) for name in ours if name not in theirs),
-        only_b=tuple(Series(name) for name in theirs if name not in ours),
-        differences=tuple(
-            replace(found, name=f"{name}: {found.name}")
-            for name, case in cases.items()
-            for found in case.differences
-        ),
-    )
-
-
-def _language_cases(home: Path) -> tuple[dict[str, Path], str]:
-    """Return the run of each case, by the case's name, and the name of the program."""
-    path = home / names.LANGUAGE
-    try:
-        profile: Any = read_json_object(path, _LLM_FIX)
-        cases = {
-            case_name(case["phase"], case["tokens"], case["position"]): inside(
-                home, case["run"], f"{path}: run"
-            )
-            for case in profile["cases"]
-        }
-    except (KeyError, TypeError) as problem:
-        raise FormatError(f"{path} is damaged ({problem})", _LLM_FIX) from problem
-    return cases, str(profile.get("program", ""))

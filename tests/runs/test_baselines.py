@@ -139,65 +139,6 @@ def test_phases_of_a_language_model_are_told_in_tokens_and_other_cases_refused(t
     assert row["tokens_per_s"] == pytest.approx(1e3 / row["median_ms"])
 
 
-def profile_of(home: Path, *runs: tuple[Path, int], program: str = "small.pte") -> Path:
-    """A folder of `sme2prof llm` with these runs of one token at these positions."""
-    cases = [
-        {"phase": "answer", "tokens": 1, "position": at, "run": run.name} for run, at in runs
-    ]  # fmt: skip
-    (home / "llm.json").write_text(json.dumps({"cases": cases, "program": program}))
-    return home
-
-
-def test_two_profiles_of_a_language_model_are_compared_case_by_case(tmp_path, sme2prof) -> None:
-    homes = tmp_path / "a", tmp_path / "b" / "runs"
-    made = [
-        [(phase(SME2, home / f"at{at}", 8 + side, at), at) for at in (5, 6)]
-        for side, home in enumerate(homes)
-    ]
-    slow_down(made[1][1][0], 1.5)
-    a, b = profile_of(homes[0], *made[0]), profile_of(homes[1], *made[1], (homes[1] / "at7", 7))
-    done = sme2prof("compare", a, b.parent, *GATE, "--out", tmp_path / "j.xml")
-    assert done.returncode == 1, done.stderr
-    says(done.stdout, "only B has answer after 7 tokens", "wrote out_compare/a_vs_b/comparison.html")
-    last = done.stdout.splitlines()[-1]
-    assert last.startswith("Regression: B is 50.0% slower than A in answer after 6 tokens")
-    suite = ElementTree.parse(tmp_path / "j.xml").getroot()
-    assert (suite.get("tests"), suite.get("failures")) == ("4", "2")
-    told = json.loads(sme2prof("compare", a, a, *GATE, "--json").stdout)
-    assert told["answer"] == "passed" and told["headline"] == "No regression beyond 5.0%."
-    done = sme2prof("compare", a, profile_of(b, made[1][0]), *GATE, "--out", tmp_path / "j.xml")
-    assert done.returncode == 2 and "only A has answer after 6 tokens." in done.stdout.splitlines()[-1]
-    says(done.stderr, "answer after 6 tokens cannot be compared: A has it, B has not")
-    assert ElementTree.parse(tmp_path / "j.xml").getroot().get("errors") == "1"
-    for other, said in ((made[1][0][0], "has not; name two folders"), (profile_of(b, made[1][0]), "")):
-        done = sme2prof("compare", profile_of(a, made[0][1]), other)
-        assert done.returncode == 2
-        says(done.stderr, said or "no case in common")
-
-
-def test_a_change_of_a_language_model_is_told_for_all_cases(tmp_path, sme2prof) -> None:
-    homes = tmp_path / "a", tmp_path / "b"
-    made = [
-        [(phase(SME2, home / f"at{at}", 8 + side, at), at) for at in (5, 6, 7)]
-        for side, home in enumerate(homes)
-    ]
-    for at, factor in ((1, 1.5), (2, 0.5)):
-        slow_down(made[1][at][0], factor)
-    a, b = profile_of(homes[0], *made[0]), profile_of(homes[1], *made[1], program="other.pte")
-    done = sme2prof("compare", a / "llm.json", b)
-    assert done.returncode == 0, done.stderr
-    last = done.stdout.splitlines()[-1]
-    says(last, "B is faster in 2 of 6 comparisons (most in answer after 7 tokens", "2.00x")
-    says(last, "slower in 2 of 6 comparisons (most in answer after 6 tokens", "0.67x")
-    says(done.stdout, "other.pte")
-    same = sme2prof("compare", a, a)
-    says(same.stdout.splitlines()[-1], "No significant difference in any of 6 comparisons")
-    shutil.rmtree(made[1][0][0])
-    done = sme2prof("compare", a, b)
-    assert done.returncode == 2
-    says(done.stderr, f"there is no {made[1][0][0]}")
-
-
 def test_the_last_good_is_the_newest_that_nobody_calls_bad(store: Store, runs: dict[str, Path]) -> None:
     judged = judged_run(runs["three"])
 

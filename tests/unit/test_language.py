@@ -1,13 +1,10 @@
 """What the page about a language model says of its phases, and what it leaves unsaid."""
 
-import json
 from dataclasses import replace
-from pathlib import Path
 
 import pytest
-from said import refused, says
+from said import says
 
-from model_profiling.core.errors import FormatError
 from model_profiling.report.language import (
     Language,
     LanguageCase,
@@ -15,7 +12,6 @@ from model_profiling.report.language import (
     ReadPerToken,
 )
 from model_profiling.statistics.speedup import compare_rounds
-from model_profiling.workflow.compare import compare_language
 
 KERNEL = "kai_run_matmul_clamp_f32_f32_f32p2vlx1b_1x16vl_sme2_mla"
 BLOCKS = "kai_run_matmul_clamp_f32_f32p2vlx1_f32p2vlx1biasf32_sme2_mopa"
@@ -95,14 +91,3 @@ def test_kernels_of_a_single_row_are_a_risk_until_they_are_measured() -> None:
     assert "Risk" not in told(language(measured), "What does SME2")
     prompt = replace(emulated, phase="prompt", tokens=32)
     assert "Risk" not in told(language(prompt), "What does SME2")
-
-
-@pytest.mark.parametrize("run", ["../outside", "/outside", "link", "link/../../outside"])
-def test_a_profile_names_only_runs_of_its_own(run: str, tmp_path: Path) -> None:
-    (tmp_path / "outside").mkdir()
-    (tmp_path / "sent").mkdir()
-    (tmp_path / "sent" / "link").symlink_to(tmp_path / "outside")
-    case = {"phase": "answer", "tokens": 1, "position": 0, "run": run}
-    (tmp_path / "sent" / "llm.json").write_text(json.dumps({"cases": [case]}))
-    with refused(FormatError, tmp_path / "sent" / "llm.json", run):
-        compare_language(tmp_path / "sent", tmp_path / "sent")
