@@ -18,7 +18,7 @@ from model_profiling.config.reading import RECORD, build_record
 from model_profiling.config.sweep import SweepConfig, load_sweep
 from model_profiling.core.records import read_record, write_record
 from model_profiling.doctor.checks import phone_settings
-from model_profiling.export.choice import OPTIMIZATION, chosen_rewrites
+from model_profiling.export.catalogue import OPTIMIZATION, chosen_rewrites
 from model_profiling.export.records import (
     Accuracy,
     Coverage,

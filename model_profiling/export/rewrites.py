@@ -6,7 +6,6 @@ import itertools
 from collections.abc import Sequence
 from typing import Any
 
-from model_profiling.export import attention
 from model_profiling.export.catalogue import (
     BY_OPERATOR,
     CATALOGUE,
@@ -25,7 +24,7 @@ from model_profiling.export.catalogue import (
 )
 from model_profiling.export.layers import row_mean
 
-__all__ = ["BY_OPERATOR", "CATALOGUE", "attention", "names"]
+__all__ = ["BY_OPERATOR", "CATALOGUE", "names"]
 
 # Pools and sums over images.
 

@@ -116,8 +116,8 @@ class Root:
         return cls(folder.resolve(), ssh_hosts)
 
     def check(self, name: str, text: str) -> None:
-        """Refuse a text that names something outside the root, as a whole or in part (`NAME@checkpoint=FILE`,
-        `FILE.py:function`). A word that is not meant as a path is a name inside the root, and passes."""
+        """Refuse a text that names something outside the root, as a whole or in part (`FILE.py:function`). A
+        word that is not meant as a path is a name inside the root, and passes."""
         if "\0" in text or not is_utf8(text) or text == "-":
             raise InputError(f"{name} is - or contains NUL or broken UTF-8", "give a plain name or text")
         kind, _, device = text.partition(":")

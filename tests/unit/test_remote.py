@@ -24,7 +24,7 @@ from model_profiling.targets.remote import ask_machine, gather, make_bundle, scr
 from model_profiling.targets.remote.folder import RemoteFolder, known_reason, not_started, read_elf
 from model_profiling.targets.remote.shell import LinkLost, Shell
 from model_profiling.targets.remote.ssh import SshLink
-from model_profiling.workflow import elsewhere
+from model_profiling.workflow import measure
 
 ARM = "Features\t: fp asimd asimdhp asimddp\nCPU implementer\t: 0x41\nCPU part\t: 0xd0c\n"
 SHELLS = [name for name in ("dash", "bash", "mksh", "busybox") if shutil.which(name)]
@@ -473,8 +473,8 @@ def test_a_run_from_another_machine_is_whole_and_stays_in_its_folder(
 ) -> None:
     into = tmp_path / "runs" / "emulated-board"
     with pytest.raises((SetupError, FormatError), match="ssh:board") as refusal:
-        elsewhere._unpacked(io.BytesIO(sent[1]), into, "ssh:board")
+        measure._unpacked(io.BytesIO(sent[1]), into, "ssh:board")
     assert "\n" not in str(refusal.value)
     assert not [path for path in tmp_path.rglob("*") if path.is_file() and path.suffix != ".lock"]
-    elsewhere._unpacked(io.BytesIO(packed("./manifest.json")), into, "ssh:board")
+    measure._unpacked(io.BytesIO(packed("./manifest.json")), into, "ssh:board")
     assert [path.name for path in into.rglob("*")] == ["manifest.json"]
