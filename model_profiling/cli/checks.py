@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import textwrap
 from dataclasses import asdict, replace
 from pathlib import Path
 
@@ -12,7 +11,7 @@ from model_profiling.cli import frame
 from model_profiling.cli.progress import shown_progress
 from model_profiling.core.formatting import plural, size
 from model_profiling.doctor import examine, fetch_emulation
-from model_profiling.doctor.checks import DEVICES, phone_report
+from model_profiling.doctor.checks import DEVICES
 from model_profiling.runner.cache import cache_root, remove_cache
 from model_profiling.runner.machine import parse_target
 from model_profiling.targets import open_target
@@ -24,24 +23,16 @@ from model_profiling.targets.remote.folder import Removed
     "doctor",
     example="""sme2prof doctor
     sme2prof doctor --fetch
-    sme2prof doctor --phone
     sme2prof doctor --devices""",
     facts=True,
 )
 @click.option("--fetch", is_flag=True, help="First download what SME2 emulation needs; root is not needed.")
 @click.option("--devices", is_flag=True, help="Only list hardware known to have SME2, with sources.")
-@click.option(
-    "--phone",
-    is_flag=False,
-    flag_value="",
-    metavar="[SERIAL]",
-    help="Also show what adb and the phone report; downloads adb if it is missing.",
-)
-def doctor_command(fetch: bool, devices: bool, phone: str | None, as_json: bool) -> int:
+def doctor_command(fetch: bool, devices: bool, as_json: bool) -> int:
     """Check this machine: what works, how to fix what is missing, where models can run.
 
     It checks the machine; `sme2prof validate` checks a run, `sme2prof config check` a config. Exits with 1 if
-    the kit's own runner cannot be built and run here, or if the phone of --phone does not answer.
+    the kit's own runner cannot be built and run here.
     """
     if devices:
         if as_json:
@@ -53,18 +44,12 @@ def doctor_command(fetch: bool, devices: bool, phone: str | None, as_json: bool)
         with shown_progress(lines=True) as progress:
             progress.stage("getting what emulation needs")
             fetch_emulation()
-    with shown_progress(lines=True):
-        report = phone_report(phone.removeprefix("android:") or None) if phone is not None else {}
     diagnosis = examine()
     if as_json:
-        frame.facts(diagnosis.as_dict() | ({"phone": report} if report else {}))
+        frame.facts(diagnosis.as_dict())
     else:
-        for title, text in report.items():
-            frame.say(f"{title}\n{textwrap.indent(text, '  ')}\n")
         frame.say(diagnosis.as_text())
-        if problem := report.get("problem"):
-            frame.say(f"\nthe phone: {problem}")
-    return 0 if diagnosis.ok and "problem" not in report else 1
+    return 0 if diagnosis.ok else 1
 
 
 @frame.command("validate", example="sme2prof validate out_toy_cnn/runs/xnnpack_fp16/linux", facts=True)

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from model_profiling.core import process
-from model_profiling.core.errors import ProfilingError, SetupError
+from model_profiling.core.errors import SetupError
 from model_profiling.core.hints import (
     DISTRIBUTION,
     install_extra,
@@ -27,11 +27,9 @@ from model_profiling.runner.cache import check_cache
 from model_profiling.runner.compilers import ZIG, can_be_fetched, find_compiler
 from model_profiling.runner.features import this_platform
 from model_profiling.runner.fetching import this_distribution
-from model_profiling.targets import power_mode
 from model_profiling.targets.machine_lock import holder, lock_of
 from model_profiling.targets.power_mode import unfinished_work
-from model_profiling.targets.remote.android import AdbLink, find_adb
-from model_profiling.targets.remote.folder import HOME
+from model_profiling.targets.remote.android import find_adb
 
 if TYPE_CHECKING:
     from packaging.requirements import Requirement
@@ -207,45 +205,3 @@ Samsung Exynos 2600: Galaxy S26 (Arm's statement, in Notebookcheck; 2026-02)
 Servers: none known (LLVM: not Neoverse up to V3, Grace, Olympus, Ampere1 or FUJITSU-MONAKA; 2026-11)
 Ask the device: `sysctl hw.optional.arm.FEAT_SME2` on a Mac, `grep -cw sme2 /proc/cpuinfo` elsewhere"""
 """Hardware known to have SME2, with sources; other devices may have it, too."""
-
-
-# What a phone says about itself, to find out why profiling it fails. Asks only what adb's shell may read,
-# changes nothing, and goes on after a question without an answer.
-
-_ANSWER_S = 30.0
-_MOST_CHARACTERS = 20_000
-_TMP = "/data/local/tmp"
-_CPU, _BATTERY = "/sys/devices/system/cpu/cpu*", "/sys/class/power_supply/battery"
-_PROPERTIES = (
-    "ro.product.manufacturer", "ro.product.model", "ro.soc.manufacturer", "ro.soc.model", "ro.board.platform",
-    "ro.product.cpu.abilist", "ro.build.version.release", "ro.build.version.sdk", "ro.build.type",
-)  # fmt: skip
-QUESTIONS = {
-    "phone": "; ".join(f'echo "{name}=$(getprop {name})"' for name in _PROPERTIES),
-    "system": "uname -a; id; getenforce",
-    "folder": f"ls -ldZ {_TMP} {_TMP}/{HOME}; df {_TMP}; grep ' /data' /proc/mounts",
-    "cpu": "cat /proc/cpuinfo",
-    "clusters": f"grep . {_CPU}/cpu_capacity {_CPU}/cpufreq/cpuinfo_max_freq {_CPU}/cpufreq/scaling_governor",
-    "battery": f"grep . {_BATTERY}/*_now {_BATTERY}/status; dumpsys battery",
-    "temperatures": "dumpsys thermalservice",
-    "settings": power_mode.READ,
-    "denied": "logcat -d -t 500 | grep -i 'avc: denied' | tail -20",
-}
-"""Shell commands by title."""
-
-
-def phone_report(serial: str | None = None) -> dict[str, str]:
-    """The answers of adb and the phone, by title; without `serial`, of the only phone."""
-    adb = find_adb()
-    report = {"adb": f"{adb.version} at {adb.path}", "devices": adb.run("devices", "-l").stdout.strip()}
-    link = AdbLink(serial)
-    try:
-        link.connect()
-    except ProfilingError as problem:
-        return {**report, "problem": str(problem)}
-    for title, question in QUESTIONS.items():
-        command = (str(adb.path), "-s", link.serial, "shell", "-n", question)
-        ended = process.run(command, timeout=_ANSWER_S)
-        answer = (ended.stdout + ended.stderr).strip()[:_MOST_CHARACTERS]
-        report[title] = f"no answer within {_ANSWER_S:g} s" if ended.timed_out else answer or "nothing"
-    return report
