@@ -115,8 +115,7 @@ def missing_operators(names: Iterable[str]) -> tuple[str, str]:
     missing = sorted(set(names))
     way = "so that these operators are decomposed or delegated"
     if any(name.startswith("llama::") for name in missing):
-        own = "`sme2prof export` of a language model without custom_ops=1"
-        way = f"without custom operators (export_llm with model.use_sdpa_with_kv_cache=False, or {own})"
+        way = "without custom operators (export_llm with model.use_sdpa_with_kv_cache=False)"
     listed = ", ".join(missing[:4]) + (f" and {len(missing) - 4} more" if len(missing) > 4 else "")
     cure = f"export the model {way}, or name a runner that has them (`runner_path` in a config)"
     return f"{listed}, which the runner does not have", cure

@@ -7,6 +7,7 @@ import sysconfig
 
 import numpy as np
 import pytest
+from conftest import ROOT
 from said import says
 
 from model_profiling.analysis.causes.language import layers_in
@@ -22,7 +23,7 @@ from model_profiling.workflow.profile import ProfileOptions, profile_one
 
 # The same model twice: with attention from plain operators, and with ExecuTorch's custom ones.
 PLAIN = "tiny_llama@layers=1,prompt=16,context=32"
-CUSTOM = f"{PLAIN},custom_ops=1"
+CUSTOM = f"{ROOT}/tests/models/custom_llama.py:small"
 WANTED = {"llama::custom_sdpa.out", "llama::update_cache.out"}
 
 pytestmark = pytest.mark.skipif(
@@ -106,6 +107,4 @@ def test_a_program_of_export_llm_is_profiled_as_a_language_model(custom, warm_wo
 
 def test_where_they_cannot_run_the_error_names_them_and_the_cure() -> None:
     problem, fix = missing_operators(["llama::custom_sdpa.out"])
-    says(
-        f"{problem}; {fix}", "llama::custom_sdpa.out", "use_sdpa_with_kv_cache=False", "without custom_ops=1"
-    )
+    says(f"{problem}; {fix}", "llama::custom_sdpa.out", "use_sdpa_with_kv_cache=False")

@@ -1,9 +1,8 @@
 """Language models of the Llama family, built from ExecuTorch's own classes, with the cache in buffers."""
 
-from model_profiling.models.options import ModelOption, language_options
+from model_profiling.models.options import language_options
 from model_profiling.models.registry import register_model
 
-_CUSTOM = ModelOption("custom_ops", 0, "1 for attention by ExecuTorch's custom operators, 0 for plain ones")
 _INPUTS = ["1x32 int64", "1 int64"]
 
 register_model(
@@ -11,7 +10,7 @@ register_model(
     f"{__name__}.model:TinyLlama",
     inputs=_INPUTS,
     description="a language model for tests, small enough for emulation; weights seeded at random",
-    options=[*language_options(2, prompt=64, context=128), _CUSTOM],
+    options=language_options(2, prompt=64, context=128),
 )
 for _name, _cls, _layers, _size in (
     ("smollm2", "SmolLM2", 30, "SmolLM2 of 135 million parameters"),
@@ -23,5 +22,5 @@ for _name, _cls, _layers, _size in (
         f"{__name__}.model:{_cls}",
         inputs=_INPUTS,
         description=f"{_size}; weights seeded at random",
-        options=[*language_options(_layers), _CUSTOM],
+        options=language_options(_layers),
     )

@@ -1,8 +1,4 @@
-"""ExecuTorch's Transformer in the sizes of known models.
-
-Attention is of plain operators, unless `custom_ops=1` asks for ExecuTorch's own (`llama::custom_sdpa`,
-`llama::update_cache`): they run only where the program that loads the model registers them.
-"""
+"""ExecuTorch's Transformer in the sizes of known models, with attention of plain operators."""
 
 from __future__ import annotations
 
@@ -12,7 +8,6 @@ from typing import TYPE_CHECKING, Any, ClassVar
 import torch
 from torch import Tensor, nn
 
-from model_profiling.core.errors import InputError
 from model_profiling.models.base import EagerLanguageModel
 
 if TYPE_CHECKING:
@@ -53,13 +48,9 @@ class Llama(EagerLanguageModel):
         prompt: int = 512,
         context: int = 2048,
         methods: int = 2,
-        custom_ops: int = 0,
     ) -> None:
         super().__init__(prompt=prompt, context=context, methods=methods)
-        if custom_ops not in (0, 1):
-            raise InputError(f"custom_ops is {custom_ops}", "give 1 for custom operators, 0 for plain ones")
         self.layers = layers or int(self.sizes["n_layers"])
-        self.custom_ops = bool(custom_ops)
 
     @property
     def facts(self) -> Constants:
@@ -68,13 +59,11 @@ class Llama(EagerLanguageModel):
             "get_n_layers": self.layers,
             "get_bos_id": self.bos,
             "get_eos_ids": list(self.eos),
-            "use_sdpa_with_kv_cache": self.custom_ops,
         }
 
     def get_eager_model(self) -> nn.Module:
         from executorch.examples.models.llama.llama_transformer import construct_transformer
         from executorch.examples.models.llama.model_args import ModelArgs
-        from executorch.examples.models.llama.source_transformation import custom_kv_cache, sdpa
 
         sizes = {**self.sizes, "n_layers": self.layers}
         arguments = ModelArgs(
@@ -85,17 +74,19 @@ class Llama(EagerLanguageModel):
             enable_dynamic_shape=True,
         )
         model: nn.Module = construct_transformer(arguments)
-        if self.custom_ops:
-            model = custom_kv_cache.replace_kv_cache_with_custom_kv_cache(model)
-            model = sdpa.replace_sdpa_with_custom_op(model)
-        else:
-            model = sdpa.replace_sdpa_with_simple_sdpa(model)
+        model = self.with_attention(model)
         # One mask for all layers, in numbers that are added to the scores: of 2048 tokens it is 16 MB.
         mask = torch.full((self.context, self.context), float("-inf")).triu(1)
         for part in model.modules():
             if isinstance(getattr(part, "mask", None), Tensor):
                 part.register_buffer("mask", mask, persistent=False)
         return CalledWithPosition(model)
+
+    def with_attention(self, model: nn.Module) -> nn.Module:
+        """Put attention of plain operators in, which runs everywhere."""
+        from executorch.examples.models.llama.source_transformation import sdpa
+
+        return sdpa.replace_sdpa_with_simple_sdpa(model)
 
 
 class TinyLlama(Llama):
