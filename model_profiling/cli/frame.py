@@ -296,16 +296,6 @@ def warn_of_unused_evidence(evidence: Sequence[Path], mains: Iterable[Run]) -> N
         warn("--evidence has no effect: it is for latencies of a CPU without SME2")
 
 
-def warn_of_skipped_models(model: str = "") -> None:
-    """Warn of each model folder that cannot be imported, but not of `model`, which raises its own error."""
-    from model_profiling.models.registry import discover, skipped_folders
-
-    discover()
-    for skipped in skipped_folders():
-        if model != skipped.name:
-            warn(skipped.text)
-
-
 _words: list[str] = []
 _files_on_stdout: list[Path] = []
 """Outputs the user sends to standard output; all other text then goes to standard error."""

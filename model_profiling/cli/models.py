@@ -19,7 +19,7 @@ from model_profiling.export import ExportResult, export_model
 from model_profiling.export.records import BACKENDS
 from model_profiling.models import list_models
 from model_profiling.models.options import MARK
-from model_profiling.models.registry import ModelEntry, skipped_folders
+from model_profiling.models.registry import ModelEntry
 
 
 @frame.command("models", example="sme2prof models\nsme2prof models --json", facts=True)
@@ -31,10 +31,8 @@ def models_command(as_json: bool) -> None:
     them.
     """
     entries = list_models()
-    frame.warn_of_skipped_models()
     if as_json:
-        skipped = [asdict(folder) for folder in skipped_folders()]
-        frame.facts({"schema_version": 1, "models": [asdict(entry) for entry in entries], "skipped": skipped})
+        frame.facts({"schema_version": 1, "models": [asdict(entry) for entry in entries]})
         return
     width = max(len(entry.name) for entry in entries)
     entries.sort(key=lambda entry: list(_TITLES).index(entry.source))
@@ -85,7 +83,6 @@ def onboard_command(name: str, place: Path | None, as_json: bool) -> int:
     from model_profiling.workflow.onboard import make_model_folder
 
     made = make_model_folder(name, place)
-    frame.warn_of_skipped_models(name)
     if as_json:
         frame.facts({"schema_version": 1, **asdict(made)})
         return 0
@@ -133,7 +130,6 @@ def export_command(
     Exits with 1 if the program's outputs differ from PyTorch's in the same dtype by more than rounding. To
     export and measure in one step, use `sme2prof profile`.
     """
-    frame.warn_of_skipped_models(model)
     with shown_progress() as progress:
         result = export_model(model, **settings, progress=progress, verbose=frame.debugging())
     if as_json:

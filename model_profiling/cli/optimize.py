@@ -67,7 +67,6 @@ def optimize_command(
 
     Exits with 1 if nothing helps. Without an Arm CPU nothing is timed: rewrites are chosen by structure.
     """
-    frame.warn_of_skipped_models(model)
     with measuring(quiet=quiet, no_wait=no_wait) as progress:
         outcome = optimize_model(
             model,

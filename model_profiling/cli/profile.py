@@ -195,8 +195,6 @@ def profile_command(
     """
     options = ProfileOptions(target=parse_target(target), **settings)
     run = RunOptions(force=force, command_line=frame.command_line(), evidence=evidence)
-    if not model.endswith(".pte"):
-        frame.warn_of_skipped_models(model)
     with measuring(frame.KEPT, quiet=quiet, no_wait=no_wait) as progress:
         if len(dtypes) > 1:
             several = profile_dtypes(model, dtypes, options, run, progress=progress)

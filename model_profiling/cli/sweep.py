@@ -67,7 +67,6 @@ def sweep_command(
     from model_profiling.config.sweep import load_sweep
     from model_profiling.sweep.cells import jobs
 
-    frame.warn_of_skipped_models()
     sweep = load_sweep(file)
     folder = outdir or Path(f"sweep_{sweep.name}")
     planned = jobs(sweep)

@@ -27,7 +27,6 @@ from model_profiling.models.registry import (
     choose,
     discover,
     load_registered,
-    skipped_folders,
 )
 from model_profiling.models.transformers_folder import CONFIG, TransformersModel, choose_folder
 
@@ -249,9 +248,6 @@ def _unknown(spec: str) -> InputError:
         )
     if bare in upstream_table():
         return InputError(f"ExecuTorch's model '{bare}' takes no options", f"write only {bare}")
-    for skipped in skipped_folders():
-        if bare == skipped.name:
-            return InputError(f"model folder {skipped.folder}: {skipped.problem}", skipped.fix)
     if Path(bare).is_dir():
         fix = f"give the folder of a transformers model; for a model folder here, export {VARIABLE}=$PWD"
         return InputError(f"the folder {bare} has no {CONFIG}", fix)
@@ -270,8 +266,8 @@ def load_attribute(reference: str) -> tuple[ModuleType, object]:
             for key, value in vars(module).items()
             if inspect.isfunction(value) and value.__module__ == module.__name__ and not key.startswith("_")
         ]
-        fix = f"it defines {', '.join(public[:6])}" if public else REFERENCE_HELP
-        raise InputError(f"{place} has no '{attribute}'", fix)
+        listed = f"it defines {', '.join(public[:6])}" if public else REFERENCE_HELP
+        raise InputError(f"{place} has no '{attribute}'", did_you_mean(attribute, public) or listed)
     return module, getattr(module, attribute)
 
 

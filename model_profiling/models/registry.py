@@ -1,8 +1,7 @@
 """The registry of models: those in the kit's own folders and in folders named in SME2PROF_MODELS.
 
 A model's folder registers its name and the place of its class, so that listing loads neither the class nor
-torch. A folder that cannot be imported is skipped with its cause. Code elsewhere, including the working
-folder, is never imported unless the user names it.
+torch. Code elsewhere, including the working folder, is never imported unless the user names it.
 """
 
 from __future__ import annotations
@@ -55,23 +54,8 @@ class ModelEntry:
             )
 
 
-@dataclass(frozen=True, slots=True)
-class SkippedFolder:
-    """A model folder that could not be imported; `name` is the folder's, and usually that of its model."""
-
-    folder: str
-    name: str
-    problem: str
-    fix: str
-
-    @property
-    def text(self) -> str:
-        return f"model folder {self.folder} is skipped: {self.problem}; {self.fix}"
-
-
 _entries: dict[str, ModelEntry] = {}
 _classes: dict[str, type[EagerModelBase]] = {}
-_skipped: list[SkippedFolder] = []
 
 
 def register_model(
@@ -134,14 +118,13 @@ def home_of(entry: ModelEntry) -> Path | None:
 
 
 def discover() -> dict[str, ModelEntry]:
-    """Import every model folder once; return all models but ExecuTorch's, by name. A folder that could not be
-    imported is tried again: it may have been corrected."""
+    """Import every model folder once; return all models but ExecuTorch's, by name. Raises an error that names
+    a folder that cannot be imported; once corrected, it is tried again."""
     searched_places = _root().__path__
     for place in map(str, named_places()):
         if place not in searched_places and place != str(KIT.resolve()):
             searched_places.append(place)
             importlib.invalidate_caches()
-    _skipped.clear()
     taken: dict[str, Path] = {}
     for searched in map(Path, searched_places):
         for module in pkgutil.iter_modules([str(searched)]):
@@ -150,22 +133,15 @@ def discover() -> dict[str, ModelEntry]:
             if not module.ispkg or (searched != KIT and "register_model" not in _text(folder)):
                 continue
             if module.name in taken:
-                other = f"{taken[module.name]} already has a folder with this name"
-                _skip(folder, InputError(other, "rename the folder"))
-            else:
-                taken[module.name] = searched
-                _import_folder(folder)
+                raise InputError(f"{taken[module.name]} and {folder} have one name", "rename one folder")
+            taken[module.name] = folder
+            _import_folder(folder)
     entries = dict(_entries)
     for name, entry in entries.items():
         home = home_of(entry)
         if home is not None and home.parent != KIT:
             entries[name] = replace(entry, source="yours")
     return entries
-
-
-def skipped_folders() -> tuple[SkippedFolder, ...]:
-    """The folders that `discover` could not import, in the order it met them."""
-    return tuple(_skipped)
 
 
 def named_places() -> tuple[Path, ...]:
@@ -192,13 +168,13 @@ def _text(folder: Path) -> str:
 def _import_folder(folder: Path) -> None:
     before, module = dict(_entries), f"{PACKAGE}.{folder.name}"
     try:
-        with blaming(f"{folder.name} cannot be imported", loading_fix):
+        with blaming(f"model folder {folder} cannot be imported", loading_fix):
             importlib.import_module(module)
-    except ProfilingError as problem:
+    except ProfilingError:
         keep_entries(before)
         for name in [name for name in sys.modules if name.startswith(f"{module}.")]:
             del sys.modules[name]  # otherwise a corrected folder would get its old modules
-        _skip(folder, problem)
+        raise
 
 
 def keep_entries(kept: Mapping[str, ModelEntry]) -> None:
@@ -206,10 +182,6 @@ def keep_entries(kept: Mapping[str, ModelEntry]) -> None:
     for name in set(_entries) - set(kept):
         del _entries[name]
         _classes.pop(name, None)
-
-
-def _skip(folder: Path, problem: ProfilingError) -> None:
-    _skipped.append(SkippedFolder(str(folder), folder.name, problem.problem, problem.fix))
 
 
 def choose(spec: str) -> Chosen | None:

@@ -110,7 +110,6 @@ def _check_name(name: str, place: Path) -> None:
         raise InputError(f"'{name}' is not a valid model name", fix)
     users = {taken: entry.reference for taken, entry in registry.discover().items()}
     users |= dict.fromkeys(upstream_table(), "a model of ExecuTorch")
-    users |= {skipped.name: skipped.folder for skipped in registry.skipped_folders()}
     if (registry.KIT / f"{name}.py").exists():
         users[name] = f"the kit's {name}.py"
     package = importlib.util.find_spec(name)
