@@ -93,12 +93,12 @@ def llm_command(
     code = print_warnings(outcome.warnings, quiet=quiet or as_json)
     language = outcome.found
     if as_json:
-        frame.facts({**language.facts(), **page_facts(outcome.page)})
+        frame.facts({**language.facts(), **page_facts(outcome.report)})
         return code
     if not quiet:
         frame.say(render_terminal([language_table(language)]) + "\n")
         for why in language.left_out:
             frame.say(f"Left out: {why}.")
     frame.say(render_terminal([doc.Answers(language.answers)]))
-    frame.say(f"Report: {pages(outcome.page)[0]}")
+    frame.say(f"Report: {pages(outcome.report)[0]}")
     return code

@@ -82,7 +82,7 @@ def optimize_command(
                 **record_json(outcome.found),
                 "verdict": outcome.found.verdict,
                 "program": str(outcome.program) if outcome.program else None,
-                "report": str(outcome.page.with_suffix(names.HTML)),
+                "report": str(outcome.report.with_suffix(names.HTML)),
             }
         )
     else:
@@ -99,7 +99,7 @@ def _print(outcome: OptimizeOutcome, *, quiet: bool) -> None:
             frame.say(f"No time was measured: {found.not_timed}.")
         for text in found.left if not found.helped else ():
             frame.say(f"Stays outside: {text}")
-        frame.say_wrote(outcome.page.with_suffix(names.HTML))
+        frame.say_wrote(outcome.report.with_suffix(names.HTML))
         if outcome.program:
             frame.say_wrote(outcome.program)
     frame.say(found.verdict)

@@ -242,7 +242,7 @@ def _print_dtypes(several: DtypesOutcome, *, ladder: bool, quiet: bool, as_json:
             print_earlier(outcome.main)
             frame.say(f"{dtype}: {pages(outcome.main.report)[0]}")
         frame.say(f"\n{render_terminal([dtypes_table(dtypes)])}\n")
-    frame.say("\n".join((*dtypes.sentences, f"Side by side: {pages(several.page)[0]}")))
+    frame.say("\n".join((*dtypes.sentences, f"Side by side: {pages(several.report)[0]}")))
     return 2 if dtypes.failed else code
 
 

@@ -5,7 +5,7 @@ The pages do not judge differences between runs; `sme2prof compare` does.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from model_profiling.analysis.series import SeriesAnalysis
@@ -252,8 +252,8 @@ def index_row(data: ReportData, place: str, link: str) -> IndexRow:
     )
 
 
-def render_index(rows: Sequence[IndexRow], title: str, pages: Iterable[tuple[str, str]] = ()) -> str:
-    """The page of `rows`; `pages` are links to pages about several runs, each with what it answers."""
+def render_index(rows: Sequence[IndexRow], title: str) -> str:
+    """The page of `rows`."""
     groups: dict[str, list[IndexRow]] = {}
     for row in sorted(rows, key=lambda row: (row.model, row.format, row.date, row.place)):
         if not row.problem:
@@ -263,16 +263,10 @@ def render_index(rows: Sequence[IndexRow], title: str, pages: Iterable[tuple[str
         for row in sorted(rows, key=lambda row: row.place)
         if row.problem
     )
-    links: dict[str, list[doc.Inline]] = {}
-    for what, file in pages:
-        links[what] = [*links.get(what, ()), *([", "] if what in links else []), doc.Link(file, file)]
     blocks: list[doc.Block] = [
         doc.Heading(title, 1),
         doc.Answers(
-            (
-                ("What is here?", f"{plural(len(rows), 'run')}. Click a column's name to sort by it."),
-                *((what, tuple(parts)) for what, parts in links.items()),
-            )
+            (("What is here?", f"{plural(len(rows), 'run')}. Click a column's name to sort by it."),)
         ),
         *(
             block

@@ -55,11 +55,11 @@ class DtypesOutcome:
     was `found` by comparing them, and its page. In a notebook it shows that page."""
 
     found: Dtypes
-    page: Path
+    report: Path
     outcomes: dict[str, ProfileOutcome]
 
     def __repr__(self) -> str:
-        return f"<DtypesOutcome {self.found.model} in {', '.join(self.outcomes)}: {self.page}>"
+        return f"<DtypesOutcome {self.found.model} in {', '.join(self.outcomes)}: {self.report}>"
 
     def _repr_html_(self) -> str:
         return render_fragment(dtypes_document(self.found))
@@ -68,11 +68,6 @@ class DtypesOutcome:
     def verdict(self) -> tuple[str, ...]:
         """Which format to ship, and why."""
         return self.found.sentences
-
-    @property
-    def report(self) -> Path:
-        """The page with the formats side by side."""
-        return self.page
 
     @property
     def warnings(self) -> tuple[WarningLine, ...]:

@@ -66,11 +66,11 @@ class LanguageOutcome:
 
     found: Language
     outcomes: tuple[ProfileOutcome, ...]
-    page: Path
+    report: Path
     warnings: tuple[WarningLine, ...] = ()
 
     def __repr__(self) -> str:
-        return f"<LanguageOutcome {self.found.model}, {plural(len(self.outcomes), 'case')}: {self.page}>"
+        return f"<LanguageOutcome {self.found.model}, {plural(len(self.outcomes), 'case')}: {self.report}>"
 
     def _repr_html_(self) -> str:
         return render_fragment(language_document(self.found))
@@ -79,11 +79,6 @@ class LanguageOutcome:
     def verdict(self) -> tuple[str, ...]:
         """The opening sentences of the page."""
         return tuple(answer for _, answer in self.found.answers)
-
-    @property
-    def report(self) -> Path:
-        """The page about both phases."""
-        return self.page
 
 
 @dataclass(frozen=True, slots=True)

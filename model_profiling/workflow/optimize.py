@@ -67,7 +67,7 @@ class OptimizeOutcome:
     found: Optimization
     original: Path
     program: Path | None
-    page: Path
+    report: Path
     warnings: tuple[WarningLine, ...] = ()
 
     def __repr__(self) -> str:
@@ -75,10 +75,6 @@ class OptimizeOutcome:
 
     def _repr_html_(self) -> str:
         return render_fragment(optimization_document(self.found))
-
-    @property
-    def report(self) -> Path:
-        return self.page
 
 
 def optimize_model(

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import sys
 import webbrowser
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -84,26 +84,8 @@ def _index(folder: Path, runs: tuple[Path, ...], page: Path, progress: Progress)
             f"none of the {len(runs)} runs in {folder} can be read: {problems[0]}",
             "`sme2prof validate RUN_DIR` says what is wrong with each",
         )
-    pages = _pages_about(folder, runs, page.parent)
-    files.write_text(page, render_index(rows, f"Runs in {folder.resolve().name}", pages))
+    files.write_text(page, render_index(rows, f"Runs in {folder.resolve().name}"))
     return ViewedPage(page, runs, tuple(problems))
-
-
-_ABOUT_SEVERAL = {
-    "Which number format?": names.DTYPES_PAGE,
-    "Which is faster?": names.COMPARISON,
-    "Runs side by side": names.COMBINED,
-    "Report of a sweep": names.REPORT,
-}
-
-
-def _pages_about(folder: Path, runs: Sequence[Path], home: Path) -> Iterator[tuple[str, str]]:
-    """Yield the pages about several runs in `folder`: what each answers, and its path from `home`."""
-    above = {place for run_dir in runs for place in run_dir.parents if place.is_relative_to(folder)}
-    for what, name in _ABOUT_SEVERAL.items():
-        for place in sorted(above - set(runs)):
-            if is_regular(page := (place / name).with_suffix(names.HTML)):
-                yield what, files.relative_posix(home, page)
 
 
 _MOST_LISTED = 1000
