@@ -18,7 +18,6 @@ from model_profiling.config.reading import RECORD, build_record
 from model_profiling.config.sweep import SweepConfig, load_sweep
 from model_profiling.core.records import read_record, write_record
 from model_profiling.doctor.checks import phone_settings
-from model_profiling.export.catalogue import OPTIMIZATION, chosen_rewrites
 from model_profiling.export.records import (
     Accuracy,
     Coverage,
@@ -27,6 +26,7 @@ from model_profiling.export.records import (
     ExportResult,
     read_export,
 )
+from model_profiling.export.rewrites import OPTIMIZATION, chosen_rewrites
 from model_profiling.models.transformers_folder import choose_folder
 from model_profiling.program.graph_file import Undelegated
 from model_profiling.report.data import report_data

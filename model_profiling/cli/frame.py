@@ -161,7 +161,7 @@ def _as_keep(_context: click.Context, _option: click.Parameter, pairs: tuple[str
 
 def _as_choice(_context: click.Context, _option: click.Parameter, word: str | None) -> bool | Path:
     """Whether to rewrite, or the saved choice; refused now, because click takes a model behind it for it."""
-    from model_profiling.export.catalogue import choice_file
+    from model_profiling.export.rewrites import choice_file
 
     return choice_file(word) if word else word is not None
 

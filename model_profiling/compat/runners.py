@@ -1,5 +1,5 @@
-"""Lets configs of the earlier kit run unchanged: puts files where they expect ExecuTorch's executor_runner, and the
-kit's own runner measures in their place.
+"""Lets configs of the earlier kit run unchanged: puts files where they expect executor_runners of ExecuTorch,
+and the kit's own runner measures in their place.
 
 example:
   bash model_profiling/scripts/build_runners.sh

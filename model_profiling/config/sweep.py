@@ -41,7 +41,7 @@ from model_profiling.config.settings import (
 from model_profiling.core.errors import InputError
 from model_profiling.core.files import LONGEST_PATH
 from model_profiling.core.number_formats import format_of_name, parse_format
-from model_profiling.export.catalogue import choice_file
+from model_profiling.export.rewrites import choice_file
 from model_profiling.models.catalog import file_name_of
 from model_profiling.runner.machine import PowerMode, parse_target, place_of
 

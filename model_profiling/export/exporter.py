@@ -22,11 +22,11 @@ from model_profiling.core.number_formats import FORMATS_HELP, NumberFormat, pars
 from model_profiling.core.stdio import Progress, Silent
 from model_profiling.export import tracing
 from model_profiling.export.accuracy import check_outputs, quietly, run_program
-from model_profiling.export.catalogue import Optimize, chosen_rewrites
 from model_profiling.export.formats import calibration_batches, trace_methods
 from model_profiling.export.lowering import Lowered, lower
 from model_profiling.export.overflow import Search
 from model_profiling.export.records import BACKENDS, EXAMPLE_INPUTS, Accuracy, ExportedMethod, ExportResult
+from model_profiling.export.rewrites import Optimize, chosen_rewrites
 from model_profiling.export.tracing import module_of, operator_name, quoted_line
 from model_profiling.models.catalog import FactoryModel, NamedModel, given_model, load_model
 from model_profiling.models.options import blaming

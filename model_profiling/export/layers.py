@@ -1,4 +1,4 @@
-"""The rewrites of whole layers: attention, products of matrices, norms, recurrent layers step by step."""
+"""The rewrites of whole layers: attention, products of matrices, norms, recurrent layers, pools."""
 
 from __future__ import annotations
 
@@ -14,6 +14,7 @@ from model_profiling.export.catalogue import (
     is_floating,
     is_half,
     number,
+    over_image,
     require,
     rewrite,
     sizes,
@@ -317,3 +318,97 @@ def lstm(input: Tensor, hx: Sequence[Tensor], params: Sequence[Tensor], **given:
 def gru(input: Tensor, hx: Tensor, params: Sequence[Tensor], **given: Any) -> tuple[Tensor, ...]:
     given.pop("dropout", None)
     return _unrolled(input, [hx], params, make_step=_gru_step, **given)
+
+
+# Pools and sums over images.
+
+
+@rewrite(
+    "average pool",
+    "aten.avg_pool2d.default",
+    why="a window larger than the image (ceil mode), or one with padding, runs outside the delegate",
+    instead="x.mean((2, 3), keepdim=True); with padding: F.avg_pool2d(F.pad(x, padding), kernel, stride)",
+)
+def average_pool(
+    self: Tensor,
+    kernel_size: Sequence[int],
+    *,
+    stride: Sequence[int] = (),
+    padding: Sequence[int] = (0,),
+    ceil_mode: bool = False,
+    count_include_pad: bool = True,
+    divisor_override: int | None = None,
+) -> Tensor:
+    from torch.nn import functional
+
+    high, wide = (kernel_size[0], kernel_size[-1])
+    require(divisor_override is None and len(sizes(self)) == 4 and is_floating(self))
+    if any(padding):
+        require(count_include_pad and not ceil_mode)
+        above, beside = padding[0], padding[-1]
+        padded = functional.pad(self, (beside, beside, above, above))
+        return functional.avg_pool2d(padded, kernel_size, stride or kernel_size)
+    image = sizes(self)[2:]
+    fixed(*image)
+    require(high >= image[0] and wide >= image[1] and (ceil_mode or (high, wide) == tuple(image)))
+    return self.mean((2, 3), keepdim=True)
+
+
+@rewrite(
+    "adaptive pool",
+    "aten.adaptive_avg_pool2d.default",
+    why="an adaptive pool to more than one place has no kernel in the delegate",
+    instead="F.avg_pool2d(x, size // wanted), where it divides",
+)
+def adaptive_pool(self: Tensor, output_size: Sequence[int]) -> Tensor:
+    from torch.nn import functional
+
+    require(len(sizes(self)) == 4)
+    image, wanted = sizes(self)[2:], (output_size[0], output_size[-1])
+    fixed(*image)
+    require(wanted != (1, 1) and all(size % part == 0 for size, part in zip(image, wanted, strict=True)))
+    kernel = [size // part for size, part in zip(image, wanted, strict=True)]
+    return functional.avg_pool2d(self, kernel, kernel)
+
+
+@rewrite(
+    "means",
+    "aten.mean.dim",
+    why="the delegate takes a mean only over an image, and with keepdim=True",
+    instead="x.mean((2, 3), keepdim=True).flatten(1); over the last dimension F.linear(x, row), row = 1 / n",
+)
+def mean(self: Tensor, dim: Sequence[int] | None, keepdim: bool = False, dtype: Any = None) -> Tensor:
+    require(dtype is None)
+    shape = sizes(self)
+    if len(shape) > 1 and [each % len(shape) for each in dim or ()] == [len(shape) - 1]:
+        made = row_mean(self)
+        return made if keepdim else made.reshape(shape[:-1])
+    require(not keepdim)
+    over_image(self, dim)
+    return self.mean((2, 3), keepdim=True).flatten(1)
+
+
+@rewrite(
+    "image sum",
+    "aten.sum.dim_IntList",
+    why="the delegate has a mean over an image, but no sum",
+    instead="x.mean((2, 3), keepdim=True) * (height * width)",
+)
+def image_sum(self: Tensor, dim: Sequence[int] | None, keepdim: bool = False, dtype: Any = None) -> Tensor:
+    require(dtype is None)
+    high, wide = over_image(self, dim)
+    total = self.mean((2, 3), keepdim=True) * number(self, float(high * wide))
+    return total if keepdim else total.flatten(1)
+
+
+@rewrite(
+    "image maximum",
+    "aten.amax.default",
+    why="the delegate has no maximum over dimensions, but a pool",
+    instead="F.max_pool2d(x, (height, width))",
+)
+def image_maximum(self: Tensor, dim: Sequence[int] = (), keepdim: bool = False) -> Tensor:
+    from torch.nn import functional
+
+    largest = functional.max_pool2d(self, over_image(self, dim))
+    return largest if keepdim else largest.flatten(1)

@@ -4,12 +4,20 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Sequence
-from typing import Any
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Literal
 
+from model_profiling.core.errors import InputError
+from model_profiling.core.files import StrPath, as_path
+from model_profiling.core.formatting import did_you_mean
+from model_profiling.core.records import read_record
+from model_profiling.export import layers
 from model_profiling.export.catalogue import (
     BY_OPERATOR,
     CATALOGUE,
     CONSTANTS,
+    ONLY_IF_MEASURED,
     Tensor,
     dtype_of,
     fixed,
@@ -17,108 +25,12 @@ from model_profiling.export.catalogue import (
     is_floating,
     is_half,
     number,
-    over_image,
     require,
     rewrite,
     sizes,
 )
-from model_profiling.export.layers import row_mean
 
-__all__ = ["BY_OPERATOR", "CATALOGUE", "names"]
-
-# Pools and sums over images.
-
-
-@rewrite(
-    "average pool",
-    "aten.avg_pool2d.default",
-    why="a window larger than the image (ceil mode), or one with padding, runs outside the delegate",
-    instead="x.mean((2, 3), keepdim=True); with padding: F.avg_pool2d(F.pad(x, padding), kernel, stride)",
-)
-def average_pool(
-    self: Tensor,
-    kernel_size: Sequence[int],
-    *,
-    stride: Sequence[int] = (),
-    padding: Sequence[int] = (0,),
-    ceil_mode: bool = False,
-    count_include_pad: bool = True,
-    divisor_override: int | None = None,
-) -> Tensor:
-    from torch.nn import functional
-
-    high, wide = (kernel_size[0], kernel_size[-1])
-    require(divisor_override is None and len(sizes(self)) == 4 and is_floating(self))
-    if any(padding):
-        require(count_include_pad and not ceil_mode)
-        above, beside = padding[0], padding[-1]
-        padded = functional.pad(self, (beside, beside, above, above))
-        return functional.avg_pool2d(padded, kernel_size, stride or kernel_size)
-    image = sizes(self)[2:]
-    fixed(*image)
-    require(high >= image[0] and wide >= image[1] and (ceil_mode or (high, wide) == tuple(image)))
-    return self.mean((2, 3), keepdim=True)
-
-
-@rewrite(
-    "adaptive pool",
-    "aten.adaptive_avg_pool2d.default",
-    why="an adaptive pool to more than one place has no kernel in the delegate",
-    instead="F.avg_pool2d(x, size // wanted), where it divides",
-)
-def adaptive_pool(self: Tensor, output_size: Sequence[int]) -> Tensor:
-    from torch.nn import functional
-
-    require(len(sizes(self)) == 4)
-    image, wanted = sizes(self)[2:], (output_size[0], output_size[-1])
-    fixed(*image)
-    require(wanted != (1, 1) and all(size % part == 0 for size, part in zip(image, wanted, strict=True)))
-    kernel = [size // part for size, part in zip(image, wanted, strict=True)]
-    return functional.avg_pool2d(self, kernel, kernel)
-
-
-@rewrite(
-    "means",
-    "aten.mean.dim",
-    why="the delegate takes a mean only over an image, and with keepdim=True",
-    instead="x.mean((2, 3), keepdim=True).flatten(1); over the last dimension F.linear(x, row), row = 1 / n",
-)
-def mean(self: Tensor, dim: Sequence[int] | None, keepdim: bool = False, dtype: Any = None) -> Tensor:
-    require(dtype is None)
-    shape = sizes(self)
-    if len(shape) > 1 and [each % len(shape) for each in dim or ()] == [len(shape) - 1]:
-        made = row_mean(self)
-        return made if keepdim else made.reshape(shape[:-1])
-    require(not keepdim)
-    over_image(self, dim)
-    return self.mean((2, 3), keepdim=True).flatten(1)
-
-
-@rewrite(
-    "image sum",
-    "aten.sum.dim_IntList",
-    why="the delegate has a mean over an image, but no sum",
-    instead="x.mean((2, 3), keepdim=True) * (height * width)",
-)
-def image_sum(self: Tensor, dim: Sequence[int] | None, keepdim: bool = False, dtype: Any = None) -> Tensor:
-    require(dtype is None)
-    high, wide = over_image(self, dim)
-    total = self.mean((2, 3), keepdim=True) * number(self, float(high * wide))
-    return total if keepdim else total.flatten(1)
-
-
-@rewrite(
-    "image maximum",
-    "aten.amax.default",
-    why="the delegate has no maximum over dimensions, but a pool",
-    instead="F.max_pool2d(x, (height, width))",
-)
-def image_maximum(self: Tensor, dim: Sequence[int] = (), keepdim: bool = False) -> Tensor:
-    from torch.nn import functional
-
-    largest = functional.max_pool2d(self, over_image(self, dim))
-    return largest if keepdim else largest.flatten(1)
-
+__all__ = ["BY_OPERATOR", "CATALOGUE", "layers", "names"]
 
 # Activations.
 
@@ -388,3 +300,71 @@ def _chosen(condition: Tensor, side: Any, dtype: Any) -> Tensor:
 
 def names() -> tuple[str, ...]:
     return (*CATALOGUE, CONSTANTS)
+
+
+# Which rewrites `--optimize` applies: what `sme2prof optimize` kept, or what helps by structure.
+
+OPTIMIZATION = "optimization.json"
+Optimize = bool | StrPath | tuple[str, ...]
+"""Nothing (False), what is usual (True), a saved choice (its file, or the folder of it), or names."""
+_AGAIN = "run `sme2prof optimize` again, or give --optimize without a file"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SavedChoice:
+    """What is read of `optimization.json` to apply it again."""
+
+    schema_version: Literal[1] = 1
+    model: str
+    source: str
+    kept: tuple[str, ...]
+
+    def is_for(self, model: str, source: str) -> bool:
+        return self.model == model or self.source == source
+
+
+def chosen_rewrites(optimize: Optimize, model: str, source: str, program: Path) -> tuple[str, ...] | None:
+    """Return the rewrites for `model`, whose program will be `program`; None if it is to stay as it is."""
+    if isinstance(optimize, tuple):
+        return known_rewrites(optimize) or None
+    if optimize is False:
+        return None
+    if not isinstance(optimize, bool):
+        path = choice_file(optimize)
+        choice = _read(path)
+        if not choice.is_for(model, source):
+            fix = "give the file of this model, or --optimize without a file"
+            raise InputError(f"{path} is for the model {choice.model}, not for {model}", fix)
+        return choice.kept
+    # Where `sme2prof optimize` writes for this model, number format and backend.
+    saved = program.parent.parent / "runs" / program.stem.removeprefix(f"{model}_") / OPTIMIZATION
+    if saved.is_file() and (choice := _read(saved)).is_for(model, source):
+        return choice.kept
+    return tuple(name for name in names() if name not in ONLY_IF_MEASURED)
+
+
+def known_rewrites(given: tuple[str, ...]) -> tuple[str, ...]:
+    known = names()
+    for name in given:
+        if name not in known:
+            hint = did_you_mean(name, known) or f"choose from {', '.join(known)}"
+            raise InputError(f"there is no rewrite '{name}'", hint)
+    return given
+
+
+def choice_file(given: StrPath) -> Path:
+    """Return the file of a saved choice that a person named, by itself or by its folder."""
+    named = as_path(given)
+    path = named / OPTIMIZATION if named.is_dir() else named
+    if not path.is_file():
+        fix = f"give the {OPTIMIZATION} of `sme2prof optimize`, or its folder; a model goes before --optimize"
+        raise InputError(f"there is no file {path}", fix)
+    return path
+
+
+def _read(path: Path) -> SavedChoice:
+    choice = read_record(SavedChoice, path, _AGAIN)
+    unknown = [name for name in choice.kept if name not in names()]
+    if unknown:
+        raise InputError(f"{path} has the rewrite '{unknown[0]}', which this kit does not have", _AGAIN)
+    return choice

@@ -21,8 +21,8 @@ from model_profiling.core.formatting import duration
 from model_profiling.core.records import write_record
 from model_profiling.core.stdio import Progress, Silent
 from model_profiling.export import catalogue, rewrites
-from model_profiling.export.catalogue import OPTIMIZATION, known_rewrites
 from model_profiling.export.records import Applied, ExportResult
+from model_profiling.export.rewrites import OPTIMIZATION, known_rewrites
 from model_profiling.models.catalog import NamedModel
 from model_profiling.report.dtypes import OnSme2, read_on_sme2
 from model_profiling.report.html import render_fragment

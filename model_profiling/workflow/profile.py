@@ -24,9 +24,9 @@ from model_profiling.core.formatting import duration
 from model_profiling.core.number_formats import parse_format, under_either_name
 from model_profiling.core.stdio import Progress, Silent
 from model_profiling.export import exporter
-from model_profiling.export.catalogue import Optimize
 from model_profiling.export.exporter import export_model, versions
 from model_profiling.export.records import ExportResult, read_export
+from model_profiling.export.rewrites import Optimize
 from model_profiling.models import registry
 from model_profiling.models.catalog import NamedModel
 from model_profiling.report.data import ReportData

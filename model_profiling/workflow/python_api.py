@@ -22,7 +22,7 @@ from model_profiling.core.files import StrPath, as_path
 from model_profiling.core.formatting import did_you_mean
 from model_profiling.core.number_formats import FORMATS, FORMATS_HELP, parse_format
 from model_profiling.core.stdio import Progress
-from model_profiling.export.catalogue import Optimize
+from model_profiling.export.rewrites import Optimize
 from model_profiling.models.catalog import given_model
 from model_profiling.runner.machine import TargetChoice, parse_target, target_kinds
 from model_profiling.targets.machine_lock import may_wait

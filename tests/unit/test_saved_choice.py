@@ -8,8 +8,8 @@ from pathlib import Path
 from said import refused
 
 from model_profiling.core.errors import FormatError, InputError
-from model_profiling.export.catalogue import ONLY_IF_MEASURED, chosen_rewrites
-from model_profiling.export.rewrites import names
+from model_profiling.export.catalogue import ONLY_IF_MEASURED
+from model_profiling.export.rewrites import chosen_rewrites, names
 
 SAVED = {"schema_version": 1, "model": "net", "source": "net.py:make", "kept": ["attention", "layer norm"]}
 
