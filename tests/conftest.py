@@ -283,7 +283,6 @@ def own_models(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     before, loaded = dict(registry._entries), set(sys.modules)
     yield
     registry.keep_entries(before)
-    registry._skipped.clear()
     for name in set(sys.modules) - loaded:
         if name.startswith("model_profiling.models."):
             del sys.modules[name]

@@ -168,13 +168,13 @@ def _text(folder: Path) -> str:
 def _import_folder(folder: Path) -> None:
     before, module = dict(_entries), f"{PACKAGE}.{folder.name}"
     try:
-        with blaming(f"model folder {folder} cannot be imported", loading_fix):
+        with blaming("it cannot be imported", loading_fix):
             importlib.import_module(module)
-    except ProfilingError:
+    except ProfilingError as problem:
         keep_entries(before)
         for name in [name for name in sys.modules if name.startswith(f"{module}.")]:
             del sys.modules[name]  # otherwise a corrected folder would get its old modules
-        raise
+        raise InputError(f"model folder {folder}: {problem.problem}", problem.fix) from problem
 
 
 def keep_entries(kept: Mapping[str, ModelEntry]) -> None:
