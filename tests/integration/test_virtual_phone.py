@@ -22,7 +22,7 @@ def test_the_recipe_for_phones_collects_what_it_asks_for(arm_phone: VirtualPhone
     """What a person with a phone on which something fails is asked to send us."""
     phone = arm_phone
     page = (ROOT / "docs/how-to/android.md").read_text()
-    (line,) = re.findall(r"(?ms)^(sme2prof doctor > phone_report\.txt 2>&1\nadb shell .*?) 2>&1$", page)
+    (line,) = re.findall(r"(?ms)^(sme2prof doctor > phone_report\.txt 2>&1\nadb shell .*? 2>&1)$", page)
     line = line.replace("sme2prof", f"{shlex.quote(sys.executable)} -m model_profiling", 1)
     line = line.replace("adb shell", f"{shlex.quote(str(phone.server.adb_path))} -s {phone.serial} shell")
     env = {**phone.server.environment, "PYTHONPATH": str(ROOT)}

@@ -46,7 +46,7 @@ def test_the_kits_runner_takes_the_places(tmp_path: Path) -> None:
     assert done.returncode == 0, done.stderr
     runners = sorted(checkout.glob("cmake-out/*/executor_runner"))
     assert [path.parent.name for path in runners] == sorted(PRESETS)
-    says(done.stderr, "kit's runner", *(() if ON_ARM else ("not Arm", "no time")))
+    says(done.stderr, "kit's own runner", *(() if ON_ARM else ("not Arm", "no time")))
     off = "executorch/cmake-out/mac-arm64-sme2-off/executor_runner"
     trace = "executorch/cmake-out/mac-arm64-xnnlog/executor_runner"
     (tmp_path / "m.pte").write_bytes(b"not read")
