@@ -9,7 +9,7 @@ import click
 
 from model_profiling.analysis.structure import Aspect
 from model_profiling.cli import frame
-from model_profiling.cli.answers import print_warnings
+from model_profiling.cli.frame import print_warnings
 from model_profiling.cli.progress import measuring
 from model_profiling.config import names
 from model_profiling.core import files

@@ -19,6 +19,8 @@ from model_profiling.core.formatting import in_short, no_command, printable
 from model_profiling.core.stdio import say_aside
 
 if TYPE_CHECKING:
+    from model_profiling.config.series import WarningLine
+    from model_profiling.report.verdict import RunAnswers
     from model_profiling.runs import Run
 
 T = TypeVar("T")
@@ -352,3 +354,42 @@ def table(headers: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
     from model_profiling.report.text import render_terminal
 
     say(render_terminal([make_table(headers, rows)]))
+
+
+# The end of a command's output: answers, warnings and pages.
+
+
+def print_answers(run_answers: RunAnswers, *, quiet: bool = False) -> None:
+    """Print the notes (unless `quiet`), then the three answers."""
+    from model_profiling.report.document import make_list
+    from model_profiling.report.text import render_terminal
+
+    if run_answers.notes and not quiet:
+        say(render_terminal(make_list(run_answers.notes)) + "\n")
+    say(render_terminal([run_answers.block]))
+
+
+def pages(report: Path) -> list[Path]:
+    """The report's files, the one to open first at the front."""
+    from model_profiling.core import files
+
+    html = report if files.is_stdout(report) else report.with_suffix(".html")
+    return list(dict.fromkeys((html, report)))
+
+
+def page_facts(report: Path) -> dict[str, object]:
+    return {"report": str(report), "report_html": str(pages(report)[0])}
+
+
+def print_warnings(lines: Sequence[WarningLine], *, quiet: bool) -> int:
+    """Print warnings; return exit code 2 if an experiment failed, which is printed even if `quiet`."""
+    from model_profiling.config.series import Weight
+
+    failed = False
+    for line in lines:
+        if line.kind == "failed":
+            failed = True
+            fail(line.text)
+        elif not quiet or line.weight is Weight.FAILED:
+            warn(line.text)
+    return 2 if failed else 0

@@ -7,7 +7,7 @@ from typing import Any
 import click
 
 from model_profiling.cli import frame
-from model_profiling.cli.answers import page_facts, pages, print_warnings
+from model_profiling.cli.frame import page_facts, pages, print_warnings
 from model_profiling.cli.progress import measuring
 from model_profiling.core.number_formats import FORMATS_HELP
 from model_profiling.report import document as doc

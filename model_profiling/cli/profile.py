@@ -8,7 +8,7 @@ from typing import Any
 import click
 
 from model_profiling.cli import frame
-from model_profiling.cli.answers import page_facts, pages, print_answers, print_warnings
+from model_profiling.cli.frame import page_facts, pages, print_answers, print_warnings
 from model_profiling.cli.progress import measuring
 from model_profiling.core.errors import InputError
 from model_profiling.core.number_formats import FORMATS, FORMATS_HELP, parse_format

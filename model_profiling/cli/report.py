@@ -11,7 +11,7 @@ import click
 
 from model_profiling.analysis.run import RunAnalysis
 from model_profiling.cli import frame
-from model_profiling.cli.answers import page_facts, pages, print_answers
+from model_profiling.cli.frame import page_facts, pages, print_answers
 from model_profiling.cli.progress import shown_progress
 from model_profiling.config.series import warning_lines
 from model_profiling.core.formatting import plural

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 import click
 
 from model_profiling.cli import frame
-from model_profiling.cli.answers import page_facts, pages
+from model_profiling.cli.frame import page_facts, pages
 from model_profiling.cli.progress import measuring
 from model_profiling.core.formatting import duration, listing, plural
 
