@@ -47,7 +47,6 @@ def test_damaged_files_of_every_kind_are_refused_or_read(tmp_path: Path) -> None
 OWN = {
     *(
         "cli/report.py",
-        "core/files.py",
         "mcp_server/jobs.py",
         "report/charts/__init__.py",
     ),
