@@ -56,7 +56,6 @@ from model_profiling.sweep.dispatch import write_sweep_report
 from model_profiling.targets.power_mode import parse_settings
 from model_profiling.targets.remote.android import COMMANDS, device_id, read_device
 from model_profiling.workflow.analyse import analyse
-from model_profiling.workflow.compare import _language_cases
 from model_profiling.workflow.report import parse_tools, write_for_tools
 from model_profiling.workflow.share import share_report
 
@@ -168,7 +167,6 @@ def _language(path: Path) -> None:
     known = read_record(Language, path, "profile it again")
     known.facts()
     render_markdown(language_document(known), "pictures")
-    _language_cases(path.parent)
 
 
 def _for_tools(data: bytes, folder: Path) -> None:
