@@ -151,9 +151,7 @@ def _sweep_folder(data: bytes, folder: Path) -> None:
 
 def _languages() -> list[bytes]:
     latency = PhaseLatency("linux", 1, True, 3.0, 2.9, 3.1)
-    prompt = LanguageCase(
-        "prompt", "prefill", 4, 0, "run", (latency,), parts={"GEMM": 0.7}, layers={"attention": 0.3}
-    )
+    prompt = LanguageCase("prompt", "prefill", 4, 0, "run", (latency,), parts={"GEMM": 0.7})
     steps = [replace(prompt, phase="answer", method="decode", tokens=1, position=at) for at in (0, 9)]
     whole = Language(
         model="m", program="m.pte", sha256="", size_bytes=1, cpu="CPU", has_sme2=None, is_arm=True,

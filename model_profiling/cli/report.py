@@ -15,10 +15,10 @@ from model_profiling.cli.frame import page_facts, pages, print_answers
 from model_profiling.cli.progress import shown_progress
 from model_profiling.config.series import warning_lines
 from model_profiling.core.formatting import plural
+from model_profiling.report.analysis_json import outlook_facts
 from model_profiling.report.data import ReportData, report_data
 from model_profiling.report.document import Block, Heading, Paragraph
 from model_profiling.report.evidence_sections import advice
-from model_profiling.report.headroom import outlook_facts
 from model_profiling.report.text import render_terminal
 from model_profiling.report.tool_files import series_blocks
 from model_profiling.report.verdict import answers

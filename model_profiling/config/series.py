@@ -200,7 +200,7 @@ NOTE = "note"
 _KINDS = {
     Weight.OUTPUTS: "outputs accuracy",
     Weight.FAILED: "failed not_tested nothing",
-    Weight.WRONG: "unlike misfit wrong_program features damaged_dump missing_dump damaged_journal "
+    Weight.WRONG: "misfit wrong_program features damaged_dump missing_dump damaged_journal "
     "unknown_machine hidden structure cut_short outside overlap longest_input",
     Weight.UNSTABLE: "quick settings unlocked threads governor battery heat hot busy unchecked rounds runs "
     "warmup",

@@ -2,61 +2,52 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import asdict
 from pathlib import Path
 
+from model_profiling.analysis.coverage import Coverage, Outlook, Part, Projection
 from model_profiling.analysis.kernels import operator_kernels
+from model_profiling.analysis.matching import NOT_KNOWN
 from model_profiling.analysis.pairing import Pairing
 from model_profiling.analysis.run import RunAnalysis, pair_answer
-from model_profiling.analysis.sampling import InsideOperator, InsideSeries
+from model_profiling.analysis.sampling import InsideSeries
 from model_profiling.analysis.series import FRAMEWORK, UNATTRIBUTED, SeriesAnalysis
 from model_profiling.config.series import Pair, warning_lines
 from model_profiling.core.records import record_json
-from model_profiling.facts import row_json
-from model_profiling.facts.operators import json_facts
-from model_profiling.facts.runs import CATEGORY_CHANGE_FACTS, OPERATOR_CHANGE_FACTS, Change
+from model_profiling.facts import CATEGORY_CHANGE_FACTS, OPERATOR_CHANGE_FACTS, Change, json_facts, row_json
 from model_profiling.program.category import Category
-from model_profiling.report.breakdown import explain_overheads
 from model_profiling.report.csv_files import CsvFiles, operator_rows
 from model_profiling.report.data import ReportData
-from model_profiling.report.headroom import outlook_facts
 from model_profiling.report.verdict import answers
-
-
-def operator_facts(series: SeriesAnalysis, data: ReportData) -> list[dict[str, object]]:
-    """Return every operator in execution order; without times if they mean nothing."""
-    rows = operator_rows(series, data.sme2_of(series))
-    return [json_facts(row, timed=series.times.are_shown) for row in rows]
+from model_profiling.runs.evidence import MatrixOperator
 
 
 def inside_facts(found: InsideSeries) -> dict[str, object]:
     """Return the facts of one series; shares are shares of time only if `shares_are_of_time` is true."""
     moving = found.moving if found.shown else None
+    same = ("hz", "executions", "threads", "samples")
     return {
         **asdict(found.series),
-        "hz": found.hz,
-        "executions": found.executions,
-        "threads": found.threads,
-        "samples": found.samples,
+        **{name: getattr(found, name) for name in same},
         "outside_operators": found.outside,
         "shares_are_of_time": found.shown,
         "notes": list(found.notes),
         "data_movement_in_matrix_operators": asdict(moving) if moving else None,
-        "operators": [_sampled_operator(operator) for operator in found.operators],
-    }
-
-
-def _sampled_operator(each: InsideOperator) -> dict[str, object]:
-    return {
-        "name": each.name,
-        "call": each.operator.call if each.operator else None,
-        "position": each.position,
-        "delegate_call": each.call,
-        "samples": each.samples,
-        "enough": each.enough,
-        "parts": {part.value: asdict(portion) for part, portion in each.parts.items()},
-        "functions": {kernel.name: kernel.samples for kernel in each.kernels},
+        "operators": [
+            {
+                "name": each.name,
+                "call": each.operator.call if each.operator else None,
+                "position": each.position,
+                "delegate_call": each.call,
+                "samples": each.samples,
+                "enough": each.enough,
+                "parts": {part.value: asdict(portion) for part, portion in each.parts.items()},
+                "functions": {kernel.name: kernel.samples for kernel in each.kernels},
+            }
+            for each in found.operators
+        ],
     }
 
 
@@ -129,11 +120,13 @@ def _series(series: SeriesAnalysis, data: ReportData) -> dict[str, object]:
         "untraced_ms": series.untraced_ms,
         "tracer_cost": series.tracer_cost,
         "tracing_distorts": series.distorted,
-        "about_overheads": list(explain_overheads(series)) if series.times.are_shown else [],
         "e2e_ms": series.e2e_ms,
         "ms": {name: found.ms for name, found in spent.items()},
         "share": {name: found.share for name, found in spent.items()},
-        "operators": operator_facts(series, data),
+        "operators": [
+            json_facts(row, timed=series.times.are_shown)
+            for row in operator_rows(series, data.sme2_of(series))
+        ],
     }
 
 
@@ -185,14 +178,7 @@ def summary_facts(data: ReportData) -> dict[str, object]:
         "schema_version": 1,
         "model": metrics.model,
         "state": manifest.unfinished or "finished",
-        "target": record_json(manifest.target),
         "cpu": data.cpu,
-        "executorch": record_json(manifest.executorch),
-        "measured": {
-            key: getattr(manifest.schedule, key) for key in ("ended", "budget_s", "measured_s", "precision")
-        },
-        "rounds": manifest.schedule.rounds_done,
-        "stopped_early": manifest.schedule.stopped_early,
         "experiments": [
             {
                 key: getattr(result, key)
@@ -203,18 +189,6 @@ def summary_facts(data: ReportData) -> dict[str, object]:
         "measured_once": [asdict(merged) for merged in manifest.stands_for],
         **answers(data).facts(),
         "comparisons": facts["comparisons"],
-        "kernels": [
-            {
-                **asdict(found.series),
-                "answer": found.sme.answer,
-                "text": found.sme.text,
-                "ran": dict(found.instruction_sets),
-            }
-            for found in data.evidence[0].kernels
-            if found.uses or found.counted
-        ],
-        "parity": facts["parity"],
-        "evidence": record_json(data.run.evidence) if data.run.evidence else None,
         "not_tested": [asdict(found) for found in data.not_tested],
         **outlook_facts(data.outlook),
         "warnings_by_kind": [
@@ -225,3 +199,91 @@ def summary_facts(data: ReportData) -> dict[str, object]:
     if data.timed:
         content["latencies"] = facts["latencies"]
     return content
+
+
+# What runs on SME2 and what it could bring: the same in every file and command.
+
+Json = dict[str, object]
+
+
+def outlook_facts(outlook: Outlook) -> Json:
+    projections = [_projection(found) for found in outlook.projections]
+    headroom: Json | None = None
+    if projections:
+        headroom = {
+            "kind": "projection",
+            **projections[0],
+            "per_series": projections,
+        }
+    return {
+        "sme2_coverage": _coverage(outlook.coverage),
+        "sme2_headroom": headroom,
+        "headroom_reason": outlook.reason or None,
+    }
+
+
+def _coverage(found: Coverage) -> Json:
+    tested = found.tested
+    return {
+        "evidence": found.evidence,
+        "reason": found.reason,
+        "next": found.next_command or None,
+        "instruction_set": found.isa or None,
+        "emulated": found.emulated if tested else None,
+        "operators": len(found.proven) if tested else None,
+        "operators_total": len(found.operators) if tested or found.work else None,
+        "flops": found.flops if tested else None,
+        "flops_total": found.flops_total if tested or found.work else None,
+        "arithmetic_share": found.arithmetic_share,
+        "operators_uncounted": found.uncounted if tested or found.work else None,
+        "delegates_unseen": list(found.unseen),
+        "missing": [_missing_operator(found, each) for each in found.missing],
+    }
+
+
+_OF_OPERATOR = (
+    "name", "method", "chain_index", "instruction_id", "kind", "module_path", "source", "flops", "precision",
+)  # fmt: skip
+
+
+def _missing_operator(coverage: Coverage, operator: MatrixOperator) -> Json:
+    return {
+        **{key: getattr(operator, key) for key in _OF_OPERATOR},
+        "node": operator.node if operator.node >= 0 else None,
+        "category": operator.category.value,
+        "delegate_backend": operator.backend,
+        "share": coverage.share_of(operator),
+        "cause": operator.cause or NOT_KNOWN,
+        "reason": operator.why_not,
+    }
+
+
+def _projection(found: Projection) -> Json:
+    return {
+        **asdict(found.series),
+        "low": found.low,
+        "high": found.high,
+        "ceiling": found.ceiling if math.isfinite(found.ceiling) else None,  # JSON has no infinity
+        "factors": [
+            {
+                "operators": group.name,
+                "count": group.operators,
+                "time_share": group.time_share,
+                "low": group.factor.low,
+                "high": group.factor.high,
+            }
+            for group in found.groups
+        ],
+        "time_share": found.time_share,
+        "bottleneck_before": _part(found.before),
+        "bottleneck_after": {"low": _part(found.after_low), "high": _part(found.after_high)},
+        "latency_ms": found.latency_ms,
+        "projected_ms": {
+            name: found.ms(speedup)
+            for name, speedup in (("low", found.low), ("high", found.high), ("ceiling", found.ceiling))
+        },
+    }
+
+
+def _part(part: Part) -> Json:
+    return {"category": part.name, "share": part.share}

@@ -6,18 +6,21 @@ category. What several operators take together, elsewhere, is rounded by itself.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
 from typing import Protocol
 
-from model_profiling.analysis.coverage import RAN
+from model_profiling.analysis.coverage import RAN, Coverage, Projection
+from model_profiling.analysis.findings import Finding
 from model_profiling.analysis.operators import CUT, Operator
 from model_profiling.analysis.pairing import CategoryPair, OperatorPair, Pairing
-from model_profiling.analysis.series import FRAMEWORK, UNATTRIBUTED, SeriesAnalysis, Spent
+from model_profiling.analysis.series import FRAMEWORK, OVERHEADS, UNATTRIBUTED, SeriesAnalysis, Spent
 from model_profiling.config.series import Series
 from model_profiling.core.formatting import (
     MISSING,
+    capitalized,
     change,
     decimals_for,
     milliseconds,
@@ -25,9 +28,10 @@ from model_profiling.core.formatting import (
     plural,
     rounded_parts,
     size,
+    span,
     speedup,
 )
-from model_profiling.report.data import PairReport, ReportData
+from model_profiling.report.data import PairReport, ReportData, headline_pair
 from model_profiling.report.document import Code, Column, Number, Table, Text, make_table
 from model_profiling.statistics.latency import LatencySummary
 from model_profiling.statistics.speedup import Speedup, Verdict
@@ -86,6 +90,31 @@ def interval_text(found: Speedup) -> str:
     if found.low is None or found.high is None:
         return ""
     return f"{found.confidence:.0%} interval {found.low:.2f} to {found.high:.2f}"
+
+
+def proven_text(coverage: Coverage) -> str:
+    """Say how much of the matrix work ran on SME2."""
+    every = plural(len(coverage.operators), "matrix operator")
+    ran = f"{coverage.isa} kernels ran {len(coverage.proven)} of {every}"
+    if coverage.arithmetic_share is not None:
+        known = " that is known" if coverage.unseen or coverage.uncounted else ""
+        ran += f", {percent(coverage.arithmetic_share)} of the matrix arithmetic{known}"
+    if not coverage.isa:
+        where = "Under emulation, " if coverage.emulated else ""
+        one = len(coverage.operators) == 1
+        none = "the only matrix operator did not use" if one else f"none of the {every} used"
+        return capitalized(f"{where}{none} SME2")
+    return f"Under emulation: {ran}" if coverage.emulated else ran
+
+
+def range_text(found: Projection) -> str:
+    """Rough, as the factors are: `about 2.7x to 9.6x`."""
+    return f"about {span(times_faster(found.low, rough=True), times_faster(found.high, rough=True))}"
+
+
+def times_faster(speedup: float, *, rough: bool = False) -> str:
+    decimals = 1 if rough and speedup >= 2 else 2
+    return f"{speedup:.{decimals}f}x" if math.isfinite(speedup) else "without a bound"
 
 
 class _OfSeries(Protocol):
@@ -165,6 +194,10 @@ def layer_cell(operator: Operator) -> Text:
     return (Code(path), f" {kind}") if kind else Code(path)
 
 
+def name_cells(operator: Operator) -> tuple[Text, Text, Text]:
+    return layer_cell(operator), Code(operator.name), operator.category.value
+
+
 def place_cells(operator: Operator) -> tuple[str, str]:
     """The precision; the model's line, or else the layer."""
     place = operator.source.place
@@ -174,6 +207,7 @@ def place_cells(operator: Operator) -> tuple[str, str]:
 NAME_HEADERS, PLACE_HEADERS = ("layer", "operator", "category"), ("precision", "source")
 
 
+_AROUND = "time outside operators"
 _SHARE_DECIMALS = 1
 _END_TO_END = "End to end, typical traced run"
 
@@ -270,30 +304,15 @@ def pair_table(pairing: Pairing, sides: tuple[str, str]) -> Table:
     ratio = traced.ratio if traced else pairing.traced_ratio
     rows.append((_END_TO_END, *ends, *change_cells(ends[0], ends[2], ratio, traced), verdict_of(traced)))
     headers = (
-        "category",
-        f"{sides[0]} ms",
-        "share",
-        f"{sides[1]} ms",
-        "share",
-        "change",
-        "speedup",
-        "verdict",
-    )
+        "category", f"{sides[0]} ms", "share", f"{sides[1]} ms", "share", "change", "speedup", "verdict",
+    )  # fmt: skip
     return make_table(headers, rows, numbers=(1, 2, 3, 4, 5, 6))
 
 
 def largest_parts(pairing: Pairing) -> tuple[CategoryPair, CategoryPair]:
     """Return the largest part before and the largest after, with the shares that the tables show."""
-    parts = shown_parts(pairing)
-    return (
-        max(parts, key=lambda part: part.baseline_share),
-        max(parts, key=lambda part: part.candidate_share),
-    )
-
-
-def shown_parts(pairing: Pairing) -> list[CategoryPair]:
     before, after = break_down(pairing.baseline).parts, break_down(pairing.candidate).parts
-    return [
+    parts = [
         replace(
             part,
             baseline_share=before[part.name].percent / 100,
@@ -301,18 +320,33 @@ def shown_parts(pairing: Pairing) -> list[CategoryPair]:
         )
         for part in pairing.categories
     ]
+    most_after = max(parts, key=lambda part: part.candidate_share)
+    return max(parts, key=lambda part: part.baseline_share), most_after
 
 
 def shift_text(before: CategoryPair, after: CategoryPair, sides: tuple[str, str]) -> str:
-    first, second = sides
+    """Say whether the bottleneck moved or, if it did not, how its share changed."""
     if before.name == after.name:
-        return (
-            f"{before.name} is the largest part of the time with {first} ({percent(before.baseline_share)}) "
-            f"and with {second} ({percent(after.candidate_share)})."
-        )
-    shares = f"{percent(after.baseline_share)} with {first}, {percent(after.candidate_share)} with {second}"
-    was = f"{before.name} ({percent(before.baseline_share)} of the time with {first})"
+        share, now = percent(before.baseline_share), percent(after.candidate_share)
+        return f"{before.name} goes from {share} of the time to {now}."
+    was = f"{before.name} ({percent(before.baseline_share)} of the time with {sides[0]})"
+    shares = (
+        f"{percent(after.baseline_share)} with {sides[0]}, {percent(after.candidate_share)} with {sides[1]}"
+    )
     return f"The bottleneck moves from {was} to {after.name} ({shares})."
+
+
+def time_shares(series: SeriesAnalysis) -> dict[str, float]:
+    """Return each part's share of the time in percent; without the tracer's own time if that distorts it."""
+    shares = {name: shown.percent for name, shown in break_down(series).parts.items()}
+    if series.distorted:
+        # Operators' own times hold, so the time without the tracer's part divides in the same way.
+        tracers = 100 * series.tracing.share
+        real = 100 / max(0.1, 100 - tracers)
+        around = sum(shares.pop(name) for name in OVERHEADS)
+        shares = {name: share * real for name, share in shares.items()}
+        shares[_AROUND] = max(0.0, (around - tracers) * real)
+    return shares
 
 
 # Overheads: what they consist of, and how much of them the tracer causes.
@@ -325,23 +359,15 @@ TRACER_SAID = 0.01
 
 def explain_overheads(series: SeriesAnalysis) -> Iterator[str]:
     """Yield a sentence for each overhead above `EXPLAINED`, and one if tracing distorts the shares."""
-    if distorted := distortion_text(series):
-        yield distorted
-    for name, part in ((UNATTRIBUTED, "unattributed"), (FRAMEWORK, "framework")):
-        if series.spent(getattr(series.breakdown, part)).share > EXPLAINED:
-            share = break_down(series).parts[name].cells[1]
-            yield f"{name} ({share}) is {why(series, name)}."
-
-
-def distortion_text(series: SeriesAnalysis) -> str:
-    """Return a warning that traced shares do not hold without the tracer; empty if they do."""
-    if not series.distorted or series.untraced_ms is None:
-        return ""
-    return (
-        f"Tracing distorts this model: an inference takes {cost_text(series)} longer with the tracer on "
-        f"({milliseconds(series.e2e_ms)} instead of {milliseconds(series.untraced_ms)} ms). Operator "
-        f"times are valid; the tracer takes {percent(series.tracing.share)} of the time that shares refer to."
-    )
+    if series.distorted and series.untraced_ms is not None:
+        yield (
+            f"Tracing distorts this model: an inference takes {cost_text(series)} longer with the tracer on "
+            f"({milliseconds(series.e2e_ms)} instead of {milliseconds(series.untraced_ms)} ms). Operators' "
+            f"times hold; of the time that shares refer to, the tracer takes {percent(series.tracing.share)}."
+        )
+    for name in (UNATTRIBUTED, FRAMEWORK):
+        if series.spent(series.parts[name]).share > EXPLAINED:
+            yield f"{name} ({break_down(series).parts[name].cells[1]}) is {why(series, name)}."
 
 
 def cost_text(series: SeriesAnalysis) -> str:
@@ -355,75 +381,37 @@ def why(series: SeriesAnalysis, name: str) -> str:
     if name == FRAMEWORK:
         every = series.first.delegate_calls + series.first.operator_calls
         text = f"the runtime's own work around {plural(every, 'call')}"
-        if CUT not in series.clock and inside:
-            text += ", and the delegates' around their operators"
     elif not inside:
         text = f"{calls} of backends that tell of no operators"
     else:
         text = f"time of {calls} in none of their {plural(inside, 'operator')}"
         if CUT in series.clock:
             text += ": XNNPACK's clock cuts each down to whole microseconds"
-    tracing = series.tracing
-    if tracing.share >= TRACER_SAID:
-        text += (
-            f"; of all overheads, {milliseconds(tracing.ms)} ms ({percent(tracing.share)}) are the tracer's"
-        )
-    elif series.untraced_ms is None:
-        text += "; what the tracer takes of it was not measured"
+    if series.tracing.share >= TRACER_SAID:
+        ms, share = milliseconds(series.tracing.ms), percent(series.tracing.share)
+        text += f"; of all overheads, {ms} ms ({share}) are the tracer's"
     return text
 
 
-# Views of a run's operators: pairs side by side, and single series.
-
-
 def compared_pairs(data: ReportData) -> list[tuple[PairReport, Pairing]]:
-    """Return the pairs that may be shown side by side, each with its pairing."""
-    return [
-        (pair, pairing) for pair in data.pairs if data.timed and (pairing := pair.side_by_side) is not None
-    ]
+    """Return the pairs that may be shown side by side, each with its pairing; the headline first."""
+    first = headline_pair(data)
+    pairs = [(pair, pairing) for pair in data.pairs if data.timed and (pairing := pair.side_by_side)]
+    return sorted(pairs, key=lambda compared: compared[0] is not first)
 
 
-@dataclass(frozen=True, slots=True)
-class View:
-    """A pair, or a single series if `pairing` is None."""
-
-    label: str
-    series: tuple[SeriesAnalysis, ...]
-    pairing: Pairing | None
-    timed: bool
-    """Whether to show times; if not, work is shown."""
-    place: str
-    """Its place in `analysis_summary.json`, such as `pairs/0`."""
-
-    @property
-    def sides(self) -> tuple[tuple[Operator, ...], ...]:
-        return tuple(series.operators for series in self.series)
+def finding_text(found: Finding) -> str:
+    groups = [group for group in found.groups if group.where]
+    step = f" {capitalized(found.first_step)}." if found.first_step else ""
+    named = groups and groups[0].concerns[0].operator.source.place.short_line
+    if not groups or (named and named in found.title):
+        return f"{found.title}{gain_text(found)}.{step}"
+    between = groups[0].is_between
+    several = "the longest " + ("" if between else "at ") if found.max_gain_pct else "such as "
+    first = f"{several if len(found.groups) > 1 else ''}{groups[0].where}"
+    return f"{found.title}{f', {first}' if between else f' ({first})'}{gain_text(found)}.{step}"
 
 
-def views_of(data: ReportData) -> list[View]:
-    """Return every pair that may be shown side by side, then every series in none of them."""
-    if data.analysis is None:
-        return []
-    timed = compared_pairs(data)
-    pairings = [(pair, pairing, True) for pair, pairing in timed]
-    if not data.times.are_shown:
-        pairings = [(pair, pair.pairing, False) for pair in data.pairs if pair.pairing is not None]
-    pair_places = {id(pair): place for place, pair in enumerate(data.pairs)}
-    sides = [pairing.sides for _, pairing, _ in pairings]
-    views = [
-        View(
-            f"{f'{pair.label}: ' if sides.count(pairing.sides) > 1 else ''}{' → '.join(pairing.sides)}",
-            (pairing.baseline, pairing.candidate),
-            pairing,
-            shown,
-            f"pairs/{pair_places[id(pair)]}",
-        )
-        for pair, pairing, shown in pairings
-    ]
-    seen = {series.series for view in views for series in view.series}
-    alone = [
-        View(series.label, (series,), None, series.times.are_shown, f"series/{place}")
-        for place, series in enumerate(data.analysis.series)
-        if series.series not in seen
-    ]
-    return views + sorted(alone, key=lambda view: view.series[0].sme2 is False)
+def gain_text(found: Finding) -> str:
+    """Return `: at most 16.8% less time`, rounded as in the tables; empty if unknown."""
+    return f": at most {found.max_gain_pct:.1f}% less time" if found.max_gain_pct else ""

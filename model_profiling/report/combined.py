@@ -15,7 +15,6 @@ from model_profiling.core.formatting import MISSING, milliseconds, plural, speed
 from model_profiling.report import document as doc
 from model_profiling.report.breakdown import break_down, median_cell, series_columns, sme2_switch, spread_cell
 from model_profiling.report.charts import named as drawn_name
-from model_profiling.report.charts.categories import several_runs
 from model_profiling.report.data import (
     ExperimentReport,
     ReportData,
@@ -24,6 +23,7 @@ from model_profiling.report.data import (
     outputs_differ,
 )
 from model_profiling.report.html import render_html
+from model_profiling.report.run_charts import several_runs
 from model_profiling.report.verdict import answers
 from model_profiling.runs import Times
 from model_profiling.runs.times import marked

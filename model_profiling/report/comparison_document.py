@@ -22,7 +22,6 @@ from model_profiling.core.records import record_json
 from model_profiling.report import document as doc
 from model_profiling.report.analysis_json import pairing_facts
 from model_profiling.report.breakdown import break_down, pair_table
-from model_profiling.report.charts.categories import several_runs
 from model_profiling.report.comparison import (
     NOT_MEASURED,
     Comparison,
@@ -33,6 +32,7 @@ from model_profiling.report.comparison import (
     ratio_text,
 )
 from model_profiling.report.operator_sections import changes_table
+from model_profiling.report.run_charts import several_runs
 from model_profiling.statistics.speedup import Speedup, Verdict
 
 _SHOWN = 20

@@ -17,8 +17,7 @@ from model_profiling.config import names
 from model_profiling.core import files
 from model_profiling.core.flatbuffer import Int64
 from model_profiling.core.records import csv_line, csv_text
-from model_profiling.facts import row_cells
-from model_profiling.facts.operators import OPERATOR_FACTS, OperatorRow
+from model_profiling.facts import OPERATOR_FACTS, OperatorRow, row_cells
 from model_profiling.program.category import operator_type
 
 # CSV text from numpy columns, one column at a time: a 1,000-run timeline has a quarter million rows.

@@ -19,59 +19,14 @@ from model_profiling.config import names
 from model_profiling.config.series import Diagnostic, Pair, WarningLine, warning_lines
 from model_profiling.core.errors import FormatError
 from model_profiling.core.formatting import capitalized, counts, listing, plural
-from model_profiling.facts.runs import MeasuredSeries
+from model_profiling.facts import MeasuredSeries
 from model_profiling.runs import Manifest, Run, Times
-from model_profiling.runs.manifest import Machine
 from model_profiling.runs.metrics import PairParity
 from model_profiling.statistics.latency import LatencySummary
 from model_profiling.statistics.speedup import Speedup, Verdict
 
-# The machine that a run was measured on, before and after.
-
-# Android's PowerManager.THERMAL_STATUS_*.
-_THERMAL = ("none", "light", "moderate", "severe", "critical", "emergency", "shutdown")
-
-
-def machine_rows(machine: Machine) -> Iterator[tuple[str, str]]:
-    before, after = machine.before, machine.after
-    if before is None:
-        return
-    yield "CPU", f"{before.cpu} ({before.cores} cores, {before.machine})"
-    yield "CPU features", " ".join(before.features) or "none that the kit switches"
-    yield "System", before.os
-    yield "Memory", f"{before.memory_bytes / 2**30:.1f} GiB" if before.memory_bytes else ""
-    yield "Clock governor", before.governor or "not available"
-    yield "Load average", _change(before.load_average, after.load_average if after else None)
-    if before.on_battery is not None:
-        yield "Power", "battery" if before.on_battery else "mains"
-    yield "Temperature", _change(before.temperature_c, after.temperature_c if after else None, " C")
-    if phone := before.device:
-        yield "Phone", ", ".join(filter(None, (phone.model, phone.soc))) or "not available"
-        states = [phone.thermal_status, after.device.thermal_status if after and after.device else None]
-        worst = max((status for status in states if status is not None), default=None)
-        yield "Thermal status", _throttling(worst)
-    for name, version in sorted(before.versions.items()):
-        if name not in ("executorch", "compiler"):  # the manifest has them from the runner itself
-            yield name, version
-
-
-def _throttling(status: int | None) -> str:
-    return (
-        f"{_THERMAL[status]} at worst" if status is not None and status < len(_THERMAL) else "not available"
-    )
-
-
-def _change(before: float | None, after: float | None, unit: str = "") -> str:
-    if before is None:
-        return "not available"
-    text = f"{before:.1f}{unit} before"
-    return text if after is None else f"{text}, {after:.1f}{unit} after"
-
-
 PARITY = "outputs"
 """The kind of a remark on experiments whose outputs differ."""
-_UNLIKE = 0.1
-"""A larger relative difference between the medians of the dumps and of the traced latencies is reported."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -296,7 +251,7 @@ def _remarks(data: ReportData) -> Iterator[Diagnostic]:
         yield Diagnostic(None, "damaged_journal", problem.problem, problem.fix)
     yield from metrics.stability if metrics and data.timed else ()
     for experiment in data.experiments:
-        yield from _of_dumps(experiment)
+        yield from experiment.dumps.warnings if experiment.dumps else ()
 
 
 def _unfinished(manifest: Manifest) -> Diagnostic:
@@ -305,21 +260,6 @@ def _unfinished(manifest: Manifest) -> Diagnostic:
         seen = f"{seen}: {stopped.problem}"
         advice = stopped.fix or advice
     return Diagnostic(None, "unfinished", seen, advice)
-
-
-def _of_dumps(experiment: ExperimentReport) -> Iterator[Diagnostic]:
-    dumps, latency = experiment.dumps, experiment.latency
-    if dumps is None:
-        return
-    if latency and latency.traced_ms:
-        expected, found = latency.traced_ms.median, dumps.latency.median
-        if abs(found / expected - 1) > _UNLIKE:
-            seen = (
-                f"its dumps say {found:.3f} ms with the tracer on, its latencies {expected:.3f} ms: they are "
-                "not of the same runs"
-            )
-            yield Diagnostic(experiment.series, "unlike", seen)
-    yield from dumps.warnings
 
 
 def _gaps(data: ReportData) -> Iterator[Diagnostic]:
@@ -342,7 +282,13 @@ def _facts(manifest: Manifest) -> Iterator[tuple[str, str]]:
     yield "Program", manifest.model
     yield "Rewritten by --optimize", counts(manifest.rewrites)
     yield "SHA-256", manifest.model_sha256
-    yield from machine_rows(manifest.machine)
+    if before := manifest.machine.before:
+        yield "CPU", f"{before.cpu} ({before.cores} cores, {before.machine})"
+        yield "CPU features", " ".join(before.features)
+        yield "System", before.os
+        yield "Memory", f"{before.memory_bytes / 2**30:.1f} GiB" if before.memory_bytes else ""
+        if phone := before.device:
+            yield "Phone", ", ".join(filter(None, (phone.model, phone.soc)))
     yield "ExecuTorch", manifest.executorch.version or ""
     yield "ExecuTorch commit", manifest.executorch.sha or ""
     yield "Runner build", manifest.runner.build_id or ""

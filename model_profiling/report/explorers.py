@@ -11,7 +11,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import groupby
 
@@ -20,16 +20,27 @@ import numpy as np
 from model_profiling.analysis.attribution import RunGroup
 from model_profiling.analysis.matching import kernels_for
 from model_profiling.analysis.operators import Operator
+from model_profiling.analysis.pairing import OperatorPair, Pairing
 from model_profiling.analysis.series import SeriesAnalysis
 from model_profiling.config import names
 from model_profiling.core.formatting import MISSING, milliseconds, percent
-from model_profiling.facts.operators import OPERATOR_FACTS, OperatorRow
-from model_profiling.report import breakdown
+from model_profiling.facts import OPERATOR_FACTS, OperatorRow
+from model_profiling.report.breakdown import (
+    NAME_HEADERS,
+    PLACE_HEADERS,
+    break_down,
+    change_cells,
+    compared_pairs,
+    name_cells,
+    place_cells,
+    sme2_cell,
+    variant_cell,
+    verdict_of,
+    work_cells,
+)
 from model_profiling.report.charts import PARTS
 from model_profiling.report.data import ReportData
-from model_profiling.report.document import Block, Explorer, plain
-
-# Data is kept small: texts are written once and named by number, and what is too much is left out.
+from model_profiling.report.document import Block, Explorer, Text, plain
 
 _ROWS, _EVENTS = 2_000, 4_000
 """The most on a page, divided among its views: with charts, tables and scripts it stays within 2.5 MB."""
@@ -59,17 +70,114 @@ FACTS = (*(fact.called for fact in OPERATOR_FACTS if fact.name != "source_code")
 """What a row opens; the code stands below it."""
 
 
+# Every operator, of pairs side by side and of single series.
+
+
+def pair_headers(before: str, after: str) -> tuple[str, ...]:
+    return f"{before} ms", f"{after} ms", f"share {after}", "speedup", "verdict"
+
+
+def pair_figures(pairing: Pairing, pair: OperatorPair, *, timed: bool = True) -> tuple[str, ...]:
+    before, after = break_down(pairing.baseline), break_down(pairing.candidate)
+    ours = before.of(pair.baseline).cells[0] if timed and pair.baseline else MISSING
+    theirs = after.of(pair.candidate).cells if timed and pair.candidate else (MISSING, MISSING)
+    ratio = change_cells(ours, theirs[0], pair.ratio, pair.speedup)[1] if timed else MISSING
+    return ours, *theirs, ratio, verdict_of(pair.speedup)
+
+
 @dataclass(frozen=True, slots=True)
-class _Row:
-    cells: tuple[str, ...]
+class OperatorLine:
+    """An operator, or one before and after, as every table of operators shows it."""
+
+    cells: tuple[Text, ...]
     inside: tuple[tuple[SeriesAnalysis, Operator], ...]
     weight: float
-    """Rows are sorted by it: the longest, or most arithmetic, first."""
+
+
+@dataclass(frozen=True, slots=True)
+class View:
+    """A pair, or a single series if `pairing` is None."""
+
+    label: str
+    series: tuple[SeriesAnalysis, ...]
+    pairing: Pairing | None
+    timed: bool
+    """Whether to show times; if not, work is shown."""
+    place: str
+    """Its place in `analysis_summary.json`, such as `pairs/0`."""
+
+    @property
+    def headers(self) -> tuple[str, ...]:
+        figures: tuple[str, ...] = ("million operations", "data")
+        if self.timed:
+            figures = ("ms", "share") if self.pairing is None else pair_headers(*self.pairing.sides)
+        return (*NAME_HEADERS, *figures, "SME2", "variant", *PLACE_HEADERS)
+
+    @property
+    def numbers(self) -> tuple[int, ...]:
+        return (3, 4, 5, 6) if self.timed and self.pairing else (3, 4)
+
+    def lines(self, sme2_of: Callable[[SeriesAnalysis], Mapping[int, str]]) -> list[OperatorLine]:
+        """Return every operator, the longest, or with most arithmetic, first."""
+        sme2 = [sme2_of(series) for series in self.series]
+        found = self._pairs(self.pairing, sme2) if self.pairing else self._operators(sme2[0])
+        return sorted(found, key=lambda line: -line.weight)
+
+    def _operators(self, sme2: Mapping[int, str]) -> Iterator[OperatorLine]:
+        (series,) = self.series
+        for operator in series.operators:
+            figures = break_down(series).of([operator]).cells if self.timed else work_cells((operator,))
+            weight = operator.typical_ms if self.timed else operator.source.flops or 0
+            variant = sme2[series.place(operator)], operator.family or MISSING
+            cells = (*name_cells(operator), *figures, *variant, *place_cells(operator))
+            yield OperatorLine(cells, ((series, operator),), weight)
+
+    def _pairs(self, pairing: Pairing, sme2: Sequence[Mapping[int, str]]) -> Iterator[OperatorLine]:
+        for pair in pairing.operators:
+            figures = pair_figures(pairing, pair) if self.timed else work_cells((pair.main,))
+            timed, flops = max(pair.candidate_ms, pair.baseline_ms), pair.main.source.flops or 0
+            variant = sme2_cell(pair, pairing, *sme2), variant_cell(pair)
+            cells = (*name_cells(pair.main), *figures, *variant, *place_cells(pair.main))
+            sides = zip(self.series, (pair.baseline, pair.candidate), strict=True)
+            inside = tuple((series, operator) for series, side in sides for operator in side)
+            yield OperatorLine(cells, inside, timed if self.timed else flops)
+
+
+def views_of(data: ReportData) -> list[View]:
+    """Return every pair that may be shown side by side, then every series in none of them."""
+    if data.analysis is None:
+        return []
+    timed = compared_pairs(data)
+    pairings = [(pair, pairing, True) for pair, pairing in timed]
+    if not data.times.are_shown:
+        pairings = [(pair, pair.pairing, False) for pair in data.pairs if pair.pairing is not None]
+    pair_places = {id(pair): place for place, pair in enumerate(data.pairs)}
+    sides = [pairing.sides for _, pairing, _ in pairings]
+    views = [
+        View(
+            f"{f'{pair.label}: ' if sides.count(pairing.sides) > 1 else ''}{' → '.join(pairing.sides)}",
+            (pairing.baseline, pairing.candidate),
+            pairing,
+            shown,
+            f"pairs/{pair_places[id(pair)]}",
+        )
+        for pair, pairing, shown in pairings
+    ]
+    seen = {series.series for view in views for series in view.series}
+    alone = [
+        View(series.label, (series,), None, series.times.are_shown, f"series/{place}")
+        for place, series in enumerate(data.analysis.series)
+        if series.series not in seen
+    ]
+    return views + sorted(alone, key=lambda view: data.run.spoken_order(view.series[0].series))
+
+
+# Data is kept small: texts are written once and named by number, and what is too much is left out.
 
 
 def explore_operators(data: ReportData, instead: Sequence[Block]) -> list[Block]:
     """The explorer, with `instead` for pages without scripts; only `instead` if there are no dumps."""
-    views = breakdown.views_of(data)
+    views = views_of(data)
     if not views:
         return list(instead)
     found = _Explored(data)
@@ -86,48 +194,6 @@ def explore_operators(data: ReportData, instead: Sequence[Block]) -> list[Block]
     return [Explorer("operators", "", content, tuple(instead), names.ANALYSIS)]
 
 
-def _figures(view: breakdown.View) -> tuple[tuple[str, ...], tuple[int, ...]]:
-    if not view.timed:
-        return ("million operations", "data"), (3, 4)
-    if view.pairing is None:
-        return ("ms", "share"), (3, 4)
-    first, second = view.pairing.sides
-    return (f"{first} ms", f"{second} ms", f"share {second}", "speedup", "verdict"), (3, 4, 5, 6)
-
-
-def _rows(view: breakdown.View, known: _Explored) -> Iterator[_Row]:
-    shown = [breakdown.break_down(series) for series in view.series] if view.timed else []
-    if view.pairing is None:
-        (series,) = view.series
-        for operator in series.operators:
-            spent = shown[0].of([operator]).cells if shown else breakdown.work_cells((operator,))
-            size = operator.typical_ms if shown else operator.source.flops or 0
-            sme2 = known.sme2(series)[series.place(operator)]
-            variant = operator.family or MISSING
-            yield _Row(_cells(operator, spent, sme2, variant), ((series, operator),), size)
-        return
-    for pair in view.pairing.operators:
-        figures: tuple[str, ...] = breakdown.work_cells((pair.main,))
-        weight: float = pair.main.source.flops or 0
-        if shown:
-            before, after = shown
-            ours = before.of(pair.baseline).cells[0] if pair.baseline else MISSING
-            theirs = after.of(pair.candidate).cells if pair.candidate else (MISSING, MISSING)
-            ratio = breakdown.change_cells(ours, theirs[0], pair.ratio, pair.speedup)[1]
-            figures = (ours, *theirs, ratio, breakdown.verdict_of(pair.speedup))
-            weight = max(pair.candidate_ms, pair.baseline_ms)
-        sides = zip(view.series, (pair.baseline, pair.candidate), strict=True)
-        inside = tuple((series, operator) for series, side in sides for operator in side)
-        sme2 = breakdown.sme2_cell(pair, view.pairing, *map(known.sme2, view.series))
-        variant = breakdown.variant_cell(pair)
-        yield _Row(_cells(pair.main, figures, sme2, variant), inside, weight)
-
-
-def _cells(operator: Operator, figures: Sequence[str], sme2: str, variant: str) -> tuple[str, ...]:
-    named = plain(breakdown.layer_cell(operator)), operator.name, operator.category.value
-    return *named, *figures, sme2, variant, *breakdown.place_cells(operator)
-
-
 class _Explored:
     """What the page has so far, and where an operator's facts come from."""
 
@@ -141,8 +207,8 @@ class _Explored:
         self.operators: list[dict[str, list[int]]] = []
         self.code: list[dict[str, int]] = []
 
-    def view(self, view: breakdown.View, limit: int) -> dict[str, object]:
-        rows = sorted(_rows(view, self), key=lambda row: -row.weight)
+    def view(self, view: View, limit: int) -> dict[str, object]:
+        rows = view.lines(self.sme2)
         note = ""
         if limit < len(rows):
             left = percent(sum(row.weight for row in rows[limit:]) / (sum(row.weight for row in rows) or 1.0))
@@ -150,13 +216,12 @@ class _Explored:
                 f"To keep this page small, the {limit:,} {'longest' if view.timed else 'largest'} of "
                 f"{len(rows):,} are listed; the rest is {left} of the whole. All are in {names.ANALYSIS}."
             )
-        figures, numbers = _figures(view)
         return {
             "label": view.label,
             "place": view.place,
-            "headers": (*breakdown.NAME_HEADERS, *figures, "SME2", "variant", *breakdown.PLACE_HEADERS),
-            "numbers": numbers,
-            "rows": [self.texts.numbers(row.cells) for row in rows[:limit]],
+            "headers": view.headers,
+            "numbers": view.numbers,
+            "rows": [self.texts.numbers(map(plain, row.cells)) for row in rows[:limit]],
             "inside": [[self._opened(*member) for member in row.inside] for row in rows[:limit]],
             "note": note,
         }

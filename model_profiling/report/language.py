@@ -54,14 +54,6 @@ class PhaseLatency:
         return MARKS.get(self.measured, "")
 
 
-LAYERS = {
-    "attention": "attention over the cache",
-    "cache_copies": "copies of the whole cache",
-    "embedding": "embedding",
-    "scores": "last linear layer",
-}
-
-
 @dataclass(frozen=True, slots=True)
 class CaseFinding:
     id: str
@@ -98,8 +90,6 @@ class LanguageCase:
     kernels: tuple[str, ...] = ()
     """SME2 kernels that ran, those called most often first."""
     findings: tuple[CaseFinding, ...] = ()
-    layers: Mapping[str, float] = field(default_factory=dict)
-    """Share in the time of what only language models have, by the names in LAYERS."""
 
     @property
     def first(self) -> PhaseLatency | None:
@@ -366,20 +356,13 @@ def _parts(found: Language) -> Iterator[doc.Block]:
     named = [category.value for category in Category]
     used = dict.fromkeys(name for case in cases for name, share in case.parts.items() if share)
     parts = sorted(used, key=lambda name: named.index(name) if name in named else len(named))
-    layers = [name for name in LAYERS if any(name in case.layers for case in cases)]
     rows = [
-        (
-            case.name,
-            *(percent(case.parts[name]) if name in case.parts else MISSING for name in parts),
-            *(percent(case.layers[name]) if name in case.layers else MISSING for name in layers),
-        )
+        (case.name, *(percent(case.parts[name]) if name in case.parts else MISSING for name in parts))
         for case in cases
     ]
-    headers = ("case", *parts, *(LAYERS[name] for name in layers))
+    headers = ("case", *parts)
     yield doc.Heading("Where the time goes")
     yield doc.make_table(headers, rows, numbers=range(1, len(headers)))
-    if layers:
-        yield doc.Paragraph(f"From {LAYERS[layers[0]]} on: layers, whose time is in the parts before them.")
 
 
 def _rate_chart(found: Language) -> doc.Chart | None:

@@ -26,9 +26,9 @@ from model_profiling.report.breakdown import (
     number_cell,
     series_columns,
     sme2_switch,
+    speedup_text,
     spread_cell,
 )
-from model_profiling.report.charts.latency import latency_chart, latency_samples
 from model_profiling.report.data import ExperimentReport, PairReport, ReportData
 from model_profiling.report.document import (
     Block,
@@ -39,7 +39,6 @@ from model_profiling.report.document import (
     Heading,
     Paragraph,
     Table,
-    Text,
     make_list,
     make_table,
 )
@@ -50,6 +49,7 @@ from model_profiling.report.operator_sections import (
     longest_operators_table,
     operators,
 )
+from model_profiling.report.run_charts import latency_chart, latency_samples
 from model_profiling.report.verdict import answers
 from model_profiling.runs import Latency, Times
 from model_profiling.runs.manifest import ScheduleFacts
@@ -180,38 +180,21 @@ def _switch(row: ExperimentReport, data: ReportData) -> str:
 
 
 def how_measured(schedule: ScheduleFacts, latencies: Sequence[Latency]) -> str:
+    """For example `Measured in 6 launches that took turns, because ...`."""
     ours = [latency for latency in latencies if latency.rounds]
     if not ours:
         return ""
-    in_turns = [latency for latency in ours if latency.way == "lockstep"]
-    alone = [latency for latency in ours if latency.way != "lockstep"]
-    clauses = []
-    if in_turns:
-        launches = plural(max(latency.rounds for latency in in_turns), "launch")
-        who = (
-            "all programs were loaded and took turns"
-            if len(in_turns) > 1
-            else "the program was started again"
-        )
-        clauses.append(f"Measured in {launches}: in each, {who}")
-    if alone:
-        who = f" ({listing(dict.fromkeys(str(latency.series) for latency in alone))})" if in_turns else ""
-        rounds = plural(max(latency.rounds for latency in alone), "round")
-        clauses.append(
-            f"{'measured' if clauses else 'Measured'} in {rounds} of one process after another{who}"
-        )
-    return f"{'; '.join(clauses)}.{_ending(schedule)}"
-
-
-def _ending(facts: ScheduleFacts) -> str:
-    took = f" after {facts.measured_s:.0f} s" if facts.measured_s is not None else ""
+    counted = {latency.counted_in: plural(latency.rounds, latency.counted_in) for latency in ours}
+    turns = ", in which programs took turns" if any(latency.way == "lockstep" for latency in ours) else ""
+    took = f" It ended after {schedule.measured_s:.0f} s" if schedule.measured_s is not None else " It ended"
     reasons = {
-        "precision": f" because every speedup was known to plus or minus {percent(facts.precision)}",
-        "budget": f" because the budget of {facts.budget_s or 0:g} s was spent",
+        "precision": f" because every speedup was known to plus or minus {percent(schedule.precision)}",
+        "budget": f" because the budget of {schedule.budget_s or 0:g} s was spent",
         "busy": " because other programs kept the cores busy",
         "nothing compared": ": nothing is compared, so the fewest launches are enough",
     }
-    return f" It ended{took}{reasons[facts.ended]}." if facts.ended in reasons else ""
+    ending = f"{took}{reasons[schedule.ended]}." if schedule.ended in reasons else ""
+    return f"Measured in {listing(counted.values())}{turns}.{ending}"
 
 
 # Other costs.
@@ -317,23 +300,16 @@ _SHORT = (advice, how_sure, reproduce)
 def summary_document(data: ReportData) -> list[Block]:
     manifest = data.run.manifest
     assert manifest is not None
-    latencies = data.run.metrics.latencies if data.run.metrics else ()
-    measured = how_measured(manifest.schedule, latencies)
-    circumstances = (
-        f"CPU: {data.cpu}",
-        f"ExecuTorch: {manifest.executorch.version}",
-        f"state: {manifest.unfinished or 'finished'}",
-        *([measured] if measured else []),
+    state = (
+        f"CPU: {data.cpu}; ExecuTorch: {manifest.executorch.version}; "
+        f"state: {manifest.unfinished or 'finished'}."
     )
-    noticed = make_list(line.text for line in data.warnings)
-    measured_ms = latency(data)
     return [
         Heading(data.title, 1),
         *answers(data).opening(),
-        *([Heading("Latency"), *measured_ms] if measured_ms else []),
-        Heading("Circumstances"),
-        *make_list(circumstances),
-        *([Heading("Warnings"), *noticed] if noticed else []),
+        Paragraph(state),
+        *latency(data),
+        *make_list(line.text for line in data.warnings),
     ]
 
 
@@ -344,25 +320,20 @@ def ladder_table(data: ReportData) -> Table:
         for found in data.evidence[0].kernels
     }
     gains = {pair.pair.candidate: pair.speedup for pair in data.pairs}
-    named = series_columns(data.run.series)
-    headers: tuple[str, ...] = (*(column.header for column in named), "kernels that ran")
+    columns: tuple[doc.Column[ExperimentReport], ...] = (
+        *series_columns(data.run.series),
+        doc.Column(
+            "kernels that ran", lambda row: row.problem or ran.get(row.series) or "no KleidiAI kernel"
+        ),
+    )
     if data.timed:
-        headers += ("median ms", "buys", "verdict")
-    rows = []
-    for found in data.experiments:
-        kernels = (
-            f"failed: {found.problem}" if found.problem else ran.get(found.series) or "no KleidiAI kernel"
+        columns += (
+            doc.Number("median ms", lambda row: median_cell(row.summary)),
+            doc.Number(
+                "buys", lambda row: speedup_text(gains[row.series]) if row.series in gains else MISSING
+            ),
         )
-        row: tuple[Text, ...] = (*(column.cell(found) for column in named), kernels)
-        if data.timed:
-            gain = gains.get(found.series)
-            buys = MISSING if gain is None or gain.ratio is None else f"{gain.ratio:.2f}x"
-            if gain is not None and gain.low is not None and gain.high is not None:
-                buys += f" [{gain.low:.2f}, {gain.high:.2f}]"
-            median = found.summary.median if found.summary else None
-            row += (milliseconds(median), buys, gain.verdict.value if gain else "")
-        rows.append(row)
-    return make_table(headers, rows)
+    return doc.table_of(data.experiments, columns)
 
 
 # A short report for a notebook cell.

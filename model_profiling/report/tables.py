@@ -9,18 +9,25 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, fields
-from typing import TYPE_CHECKING, TypeAlias, overload
+from typing import TYPE_CHECKING, TypeAlias
 
+from model_profiling import facts as run_facts
 from model_profiling.analysis.pairing import Pairing
 from model_profiling.analysis.run import RunAnalysis, pair_answer
 from model_profiling.analysis.series import SeriesAnalysis
-from model_profiling.core.errors import SetupError
 from model_profiling.core.formatting import plural
 from model_profiling.core.hints import needed
-from model_profiling.facts import Column, ColumnKind, Fact, Known, Value, row_cells
-from model_profiling.facts import runs as run_facts
-from model_profiling.facts.operators import OPERATOR_FACTS, cells
-from model_profiling.facts.runs import MeasuredSeries
+from model_profiling.facts import (
+    OPERATOR_FACTS,
+    Column,
+    ColumnKind,
+    Fact,
+    Known,
+    MeasuredSeries,
+    Value,
+    cells,
+    row_cells,
+)
 from model_profiling.report.csv_files import operator_rows
 from model_profiling.report.data import report_data
 from model_profiling.runs.metrics import PairSpeedup
@@ -37,7 +44,7 @@ _WITH_GAPS = {"whole": "Int64", "number": "float64", "flag": "boolean"}
 
 
 @dataclass(frozen=True, slots=True, repr=False)
-class Records(Sequence[Mapping[str, Value]]):
+class Records:
     """A table of a run: each row maps column to value, None where nothing is known.
 
     `table.to_pandas()` is a DataFrame, `table[0]["name"]` one value, `for row in table` needs no pandas.
@@ -57,13 +64,7 @@ class Records(Sequence[Mapping[str, Value]]):
     def __len__(self) -> int:
         return len(self.rows)
 
-    @overload
-    def __getitem__(self, place: int) -> Mapping[str, Value]: ...
-    @overload
-    def __getitem__(self, place: slice) -> Records: ...
-    def __getitem__(self, place: int | slice) -> Mapping[str, Value] | Records:
-        if isinstance(place, slice):
-            return Records(self.kinds, self.rows[place])
+    def __getitem__(self, place: int) -> Mapping[str, Value]:
         return dict(zip(self.kinds, self.rows[place], strict=True))
 
     def __iter__(self) -> Iterator[Mapping[str, Value]]:
@@ -88,15 +89,6 @@ class Records(Sequence[Mapping[str, Value]]):
         first, more = self.columns[:_NAMED_IN_SHORT], len(self.columns) - _NAMED_IN_SHORT
         rest = f" and {more} more columns" if more > 0 else ""
         return f"<Records: {plural(len(self), 'row')} of {', '.join(first)}{rest}>"
-
-    def _repr_html_(self) -> str | None:
-        """Pandas' own rendering, which escapes what it shows; None without pandas."""
-        try:
-            frame = self.to_pandas()
-        except SetupError:
-            return None
-        html: str = frame.to_html(max_rows=20, max_cols=16, notebook=True)
-        return html
 
 
 def _series(values: list[Value], kind: ColumnKind) -> pandas.Series:

@@ -22,8 +22,7 @@ from model_profiling.analysis.pairing import CategoryPair, OperatorPair, Pairing
 from model_profiling.analysis.series import SeriesAnalysis
 from model_profiling.config.series import Series
 from model_profiling.core.formatting import MISSING, percent, plural
-from model_profiling.facts import row_cells
-from model_profiling.facts.operators import OPERATOR_FACTS
+from model_profiling.facts import OPERATOR_FACTS, row_cells
 from model_profiling.program.category import Category
 from model_profiling.report.breakdown import break_down, series_table
 from model_profiling.report.csv_files import operator_rows, write_rows

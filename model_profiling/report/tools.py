@@ -18,7 +18,7 @@ from model_profiling.analysis.series_views import Slice, instruction_ms, module_
 from model_profiling.core import files
 from model_profiling.core.errors import InputError
 from model_profiling.core.formatting import milliseconds, plural
-from model_profiling.facts.operators import OPERATOR_FACTS, OperatorRow
+from model_profiling.facts import OPERATOR_FACTS, OperatorRow
 from model_profiling.report.data import ReportData
 from model_profiling.runs import Times
 

@@ -6,25 +6,31 @@ its interval, and SME2 only as far as kernels prove it.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from itertools import islice
 
 from model_profiling.analysis.causes.outside import OUTSIDE
 from model_profiling.analysis.evidence import SME2_KERNELS, NotTested
-from model_profiling.analysis.pairing import Pairing
 from model_profiling.analysis.series import OVERHEADS, SeriesAnalysis
+from model_profiling.config import names
+from model_profiling.config.series import Weight
 from model_profiling.core.formatting import capitalized, listing, milliseconds, percent, plural, size
 from model_profiling.report.breakdown import (
-    break_down,
     cost_text,
+    finding_text,
     interval_text,
     largest_parts,
+    proven_text,
+    range_text,
     shift_text,
-    shown_parts,
+    speedup_text,
+    time_shares,
     why,
 )
 from model_profiling.report.data import (
+    PARITY,
     ExperimentReport,
     PairReport,
     ReportData,
@@ -34,22 +40,22 @@ from model_profiling.report.data import (
     sme2_pairs,
 )
 from model_profiling.report.document import Answers, Block, Chart, make_list
-from model_profiling.report.headroom import proven_text, range_text
-from model_profiling.report.notes import clause, finding_text, notes, proof, wrong_outputs
 from model_profiling.runs import Times
 from model_profiling.statistics.measure import MARKS
 from model_profiling.statistics.speedup import Verdict
 
 WHERE, SME2, NEXT = "Where does the time go?", "What does SME2 change?", "What next?"
 
-_AROUND = "time outside operators"
 _DOUBTS = {"hot", "unchecked"}
 """Kinds of remarks that put a latency in doubt."""
 _STEPS = 2
 """The most sentences of the third answer."""
-_WORTH_NAMING = 0.05
+_WORTH_NAMING = 5.0
+"""The percentage that a part needs to be named beside the largest."""
+_TOLD = 12
+"""The most comparisons in one note."""
 _MUCH = 0.1
-"""The share of time that a part or an operator needs to be named beside the largest."""
+"""The share of the time from which on operators outside delegates are named, cure or not."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,352 +103,338 @@ class RunAnswers:
 
 
 def answers(data: ReportData) -> RunAnswers:
-    return _Asked(data).answers()
+    question = _question(data)
+    steps = list(islice(_next(data, question), _STEPS))
+    answered = [question for _, question in steps]
+    low = data.outlook.coverage.is_low  # then the cure is advised, and no further measuring
+    open_questions = [
+        f"{other}." for other in data.not_tested if other not in answered and not (low and other is question)
+    ]
+    return RunAnswers(
+        where_time_goes=" ".join(_where(data)),
+        what_sme2_changes=" ".join(_sme2(data, question)),
+        what_next=" ".join(sentence for sentence, _ in steps) or _nothing_next(data),
+        notes=(*_notes(data), *open_questions),
+        costs=_costs(data),
+        warnings=tuple(line.text for line in data.warnings),
+        doubt=_doubt(data),
+    )
 
 
 def verdict(data: ReportData) -> tuple[str, ...]:
     return answers(data).sentences
 
 
-@dataclass(frozen=True, slots=True)
-class _Asked:
-    data: ReportData
+def _question(data: ReportData) -> NotTested | None:
+    """The open question that the second answer names; none if a pair answers it."""
+    if data.timed and sme2_pair(data) is not None:
+        return None
+    return data.not_tested[0] if data.not_tested else None
 
-    def answers(self) -> RunAnswers:
-        steps = list(islice(self._next(), _STEPS))
-        todo = " ".join(sentence for sentence, _ in steps) or self._nothing_next()
-        open_questions = [
-            question
-            for question in self.data.not_tested
-            if question is not self.question
-            or (not self.data.outlook.coverage.is_low and question not in [answers for _, answers in steps])
-        ]
-        below = (*notes(self.data), *(f"{question}." for question in open_questions))
-        warnings = tuple(line.text for line in self.data.warnings)
-        where, sme2 = " ".join(self._where()), " ".join(self._sme2())
-        return RunAnswers(where, sme2, todo, below, self._costs(), warnings, self._doubt())
 
-    @property
-    def question(self) -> NotTested | None:
-        """The open question that the second answer names; none if a pair answers it."""
-        if self.data.timed and self.sme2_pair is not None:
-            return None
-        questions = self.data.not_tested
-        return questions[0] if questions else None
+def _spoken_of(data: ReportData) -> ExperimentReport | None:
+    """The experiment of the first answer: the candidate of the SME2 pair, or else the headline."""
+    pair = sme2_pair(data) if data.timed else None
+    after = [one for one in data.experiments if pair and one.series == pair.pair.candidate]
+    return after[0] if after and after[0].summary else data.headline
 
-    @property
-    def sme2_pair(self) -> PairReport | None:
-        return sme2_pair(self.data)
 
-    @property
-    def spoken_of(self) -> ExperimentReport | None:
-        """The experiment of the first answer: the candidate of the SME2 pair, or else the headline."""
-        pair = self.sme2_pair if self.data.timed else None
-        after = [one for one in self.data.experiments if pair and one.series == pair.pair.candidate]
-        return after[0] if after and after[0].summary else self.data.headline
+def _costs(data: ReportData) -> dict[str, float]:
+    found, manifest = _spoken_of(data), data.run.manifest
+    latency = found.latency if found and data.timed else None
+    known = {
+        "latency_ms": found.summary.median if found and found.summary and data.timed else None,
+        "load_ms": latency.load_ms if latency else None,
+        "peak_memory_bytes": latency.peak_memory_bytes if latency else None,
+        "program_bytes": manifest.model_bytes if manifest else None,
+    }
+    return {name: value for name, value in known.items() if value}
 
-    def _costs(self) -> dict[str, float]:
-        found, manifest = self.spoken_of, self.data.run.manifest
-        latency = found.latency if found and self.data.timed else None
-        known = {
-            "latency_ms": found.summary.median if found and found.summary and self.data.timed else None,
-            "load_ms": latency.load_ms if latency else None,
-            "peak_memory_bytes": latency.peak_memory_bytes if latency else None,
-            "program_bytes": manifest.model_bytes if manifest else None,
-        }
-        return {name: value for name, value in known.items() if value}
 
-    def _doubt(self) -> str:
-        """The first reason why the latency that is spoken of may be wrong."""
-        found = self.spoken_of
-        if found is None or found.latency is None or not self.data.timed:
-            return ""
-        # By CPU time or undisturbed wall time, busy neighbours are accounted for.
-        kinds = _DOUBTS | ({"busy"} if found.latency.measured == "wall time, interrupted" else set())
-        return next(
-            (
-                remark.said
-                for remark in self.data.remarks
-                if remark.code in kinds and remark.series in (None, found.series)
-            ),
-            "",
-        )
-
-    def _beside_latency(self) -> Iterator[str]:
-        costs = self._costs()
-        load, memory, program = map(costs.get, ("load_ms", "peak_memory_bytes", "program_bytes"))
-        said = [f"loading takes {milliseconds(load)} ms"] if load else []
-        said += [f"memory peaks at {size(memory)}"] if memory else []
-        said += [f"the program file is {size(program)}"] if program else []
-        if said:
-            yield f"{capitalized(listing(said))}."
-
-    def _where(self) -> Iterator[str]:
-        data, found = self.data, self.spoken_of
-        if not data.timed:
-            yield from self._where_without_latency()
-            return
-        if found is None or found.summary is None:
-            yield "Not known: no experiment finished with a latency."
-            return
-        doubt = self._doubt()
-        mark = MARKS.get(found.latency.measured, "") if found.latency and not doubt else ""
-        ms = f"{'about ' if doubt else ''}{milliseconds(found.summary.median)} ms{mark}"
-        several = len({series.experiment for series in data.run.series}) > 1
-        threads = plural(found.series.threads, "thread") if found.series.threads else ""
-        said = [", ".join(filter(None, (found.series.experiment if several else "", threads)))]
-        if found.latency is None or found.latency.end_to_end_ms is None:
-            said.append("with the event tracer on, the latency without it was not measured")
-        whose = f" ({'; '.join(filter(None, said))})" if any(said) else ""
-        if data.is_arm is False:
-            yield f"This CPU is not Arm ({data.cpu}): its {ms}{whose} say nothing about Arm."
-        else:
-            yield f"{capitalized(ms)} for one inference{whose}{f': {doubt}' if doubt else ''}."
-        if found.dumps is not None:
-            yield f"{_largest(found.dumps)}."
-        yield from self._beside_latency()
-        if data.is_arm is not False:
-            yield from self._more_threads(found)
-
-    def _more_threads(self, spoken_of: ExperimentReport) -> Iterator[str]:
-        """Say what the fastest thread count takes, if a comparison calls it faster."""
-        ours = spoken_of.series
-        faster = {
-            pair.pair.candidate
-            for pair in self.data.pairs
-            if pair.speedup.verdict is Verdict.FASTER
-            and pair.pair.baseline == ours
-            and pair.pair.candidate.experiment == ours.experiment
-        }
-        known = [(one.summary.median, one.series) for one in self.data.experiments if one.summary]
-        known = [(ms, series) for ms, series in known if series in faster]
-        if known:
-            ms, series = min(known, key=lambda each: each[0])
-            yield f"With {plural(series.threads or 1, 'thread')} an inference takes {milliseconds(ms)} ms."
-
-    def _where_without_latency(self) -> Iterator[str]:
-        data, found = self.data, self.spoken_of
-        series = found.dumps if found else None
-        if data.times is Times.UNKNOWN:
-            yield (
-                "Not known: the machine that made these dumps is not recorded, so its times may not be "
-                "latencies."
-            )
-            if series is not None:
-                yield f"As recorded: {_largest(series)}."
-            return
-        was = "was emulated" if data.times is Times.EMULATED else "gathered kernel evidence"
-        yield f"Not measured: this run {was}, and its times are not latencies."
-        if series is not None and (work := _largest_work(series)):
-            yield work
-        yield from self._beside_latency()
-
-    def _sme2(self) -> Iterator[str]:
-        pair = self.sme2_pair if self.data.timed else None
-        if pair is not None:
-            yield _change_text(pair)
-            yield from self._with_more_threads(pair)
-            if outputs_differ(self.data, pair):
-                yield "But the outputs differ by more than rounding: do not rely on this speed."
-            elif none := self._no_kernel():
-                yield none
-            elif pair.speedup.verdict is not Verdict.NO_CHANGE and pair.side_by_side:
-                yield _bottleneck_shift(pair.side_by_side)
-            return
-        found = self.data.outlook.headline
-        if found is not None:
-            cpu = f"this CPU ({self.data.cpu}) has no SME2"
-            yield f"Projected, not measured: {range_text(found)} as fast; {cpu}."
-            yield f"{proven_text(self.data.outlook.coverage)}{self._why_not()}."
-            yield f"On this CPU, those operators take {percent(found.time_share)} of the time."
-            return
-        coverage = self.data.outlook.coverage
-        if coverage.tested and coverage.operators:
-            yield f"{proven_text(coverage)}{self._why_not()}."
-        elif coverage.tested:
-            yield f"Nothing: {coverage.reason}."
-        elif none := self._no_kernel():
-            yield none
-        elif proven := proof(self.data):
-            yield proven
-        if self.question:
-            yield f"{self.question.what}: not tested, because {self.question.because}."
-        elif self.data.timed and (pairs := sme2_pairs(self.data)):
-            yield f"Not comparable: {clause(pairs[0].speedup.reason)}."
-        elif not coverage.tested and not proof(self.data):
-            yield "Not known: no experiments with SME2 on and off were compared."
-
-    def _with_more_threads(self, told: PairReport) -> Iterator[str]:
-        """Say what SME2 brings with another thread count, if that was measured too."""
-        pairs = (pair for pair in sme2_pairs(self.data) if pair.comparable)
-        others = {pair.pair.candidate.threads: pair.speedup.ratio for pair in pairs}
-        others.pop(told.pair.candidate.threads)
-        for threads, ratio in list(others.items())[:1]:
-            yield f"With {plural(threads or 1, 'thread')}: {ratio:.2f}x."
-
-    def _why_not(self) -> str:
-        """Why little or nothing runs on SME2: the reason of most of the arithmetic; empty if enough does."""
-        coverage = self.data.outlook.coverage
-        return f", because {coverage.missing_reasons[0].reason}" if coverage.is_low else ""
-
-    def _to_reach_sme2(self) -> str:
-        misses = [found for found in self.data.findings if found.id == "misses-sme2"]
-        if misses and misses[0].has_cure:
-            return f"To reach SME2: {misses[0].action}."
-        return "No change is known that would let these operators reach SME2."
-
-    def _next(self) -> Iterator[tuple[str, NotTested | None]]:
-        """Yield repairs, then the best saving, then how to answer what the second answer leaves open, each
-        with the question that it answers.
-
-        If little of the arithmetic reaches SME2, the cure comes first: hardware with SME2 would not help.
-        """
-        data = self.data
-        for experiment in data.experiments:
-            if experiment.problem:
-                fix = experiment.result.fix if experiment.result else None
-                whose = experiment.series.among(data.run.series) or "the run"
-                yield f"Repair {whose}, which failed: {clause(fix or experiment.problem)}.", None
-                break
-        manifest = data.run.manifest
-        if manifest is not None and manifest.unfinished == "interrupted":
-            yield "Run it again to continue the interrupted run.", None
-        if any(mismatched(data)) or wrong_outputs(data):
-            yield "Find out why the outputs differ before you rely on any speed.", None
-        on_arm = data.timed and data.is_arm is not False
-        # If times show what is worth doing, a finding about no time is not the first advice.
-        first = [found for found in data.findings if found.has_cure and (found.could_bring or not on_arm)][:1]
-        question = self.question
-        if data.outlook.coverage.is_low:
-            first, question = [found for found in first if found.id != "misses-sme2"], None
-            yield self._to_reach_sme2(), None
-        advice = [(finding_text(found), None) for found in first]
-        measuring = [(_to_answer(question), question)] if question else []
-        yield from (*advice, *measuring) if on_arm else (*measuring, *advice)
-        if not advice and on_arm and data.analysis is not None:
-            others = [found for found in data.findings if found.has_cure]
-            check = f"; the list of what to do has {plural(len(others), 'point')} to check" if others else ""
-            none = f"No change that was found would save 2% of the time or more{check}."
-            yield self._without_cure() or none, None
-
-    def _without_cure(self) -> str:
-        """Name what takes much time outside delegates even where no cure is known; empty if nothing does."""
-        for found in self.data.findings:
-            share = found.found_in.spent_by(found.operators).share if found.id == OUTSIDE else 0.0
-            if share > _MUCH:
-                return f"{found.title}: {percent(share)} of the time."
+def _doubt(data: ReportData) -> str:
+    """The first reason why the latency that is spoken of may be wrong."""
+    found = _spoken_of(data)
+    if found is None or found.latency is None or not data.timed:
         return ""
+    # By CPU time or undisturbed wall time, busy neighbours are accounted for.
+    kinds = _DOUBTS | ({"busy"} if found.latency.measured == "wall time, interrupted" else set())
+    doubts = (one for one in data.remarks if one.code in kinds and one.series in (None, found.series))
+    return next((remark.said for remark in doubts), "")
 
-    def _nothing_next(self) -> str:
-        """Return the advice if times do not show what is worth doing and no question is open."""
-        data = self.data
-        if data.analysis is None:
-            return "Nothing: there is no dump that shows where the time goes."
-        hint = " If these dumps were measured on real hardware, say so with --times hardware."
-        return "No change of the model stands out." + (hint if data.times is Times.UNKNOWN else "")
 
-    def _no_kernel(self) -> str:
-        """Say that no SME kernel ran although one could have; empty if one did or nothing is known."""
-        left_on = [
-            (place, kernels)
-            for place in self.data.evidence
-            for kernels in place.kernels
-            if kernels.sme2 is not False
-        ]
-        if any(kernels.sme.proves_sme for _, kernels in left_on):
-            return ""
-        tested = [place for place, kernels in left_on if kernels.sme.answer == "none"]
-        if tested and (tested[0].emulated or self.data.has_sme2):
-            where = "Under emulation no" if tested[0].emulated else "No"
-            return f"{where} SME or SME2 kernel ran, although SME2 was on."
-        return (
-            "No SME or SME2 kernel ran, and it is not recorded whether this CPU has SME2." if tested else ""
+# Where does the time go?
+
+
+def _where(data: ReportData) -> Iterator[str]:
+    found = _spoken_of(data)
+    if not data.timed:
+        yield from _where_without_latency(data, found.dumps if found else None)
+        return
+    if found is None or found.summary is None:
+        yield "Not known: no experiment finished with a latency."
+        return
+    doubt = _doubt(data)
+    mark = MARKS.get(found.latency.measured, "") if found.latency and not doubt else ""
+    ms = f"{'about ' if doubt else ''}{milliseconds(found.summary.median)} ms{mark}"
+    several = len({series.experiment for series in data.run.series}) > 1
+    threads = plural(found.series.threads, "thread") if found.series.threads else ""
+    said = [", ".join(filter(None, (found.series.experiment if several else "", threads)))]
+    if not found.untraced:
+        said.append("with the event tracer on, the latency without it was not measured")
+    whose = f" ({'; '.join(filter(None, said))})" if any(said) else ""
+    if data.is_arm is False:
+        yield f"This CPU is not Arm ({data.cpu}): its {ms}{whose} say nothing about Arm."
+    else:
+        yield f"{capitalized(ms)} for one inference{whose}{f': {doubt}' if doubt else ''}."
+    if found.dumps is not None:
+        yield f"{_largest(found.dumps)}."
+    yield from _beside_latency(data)
+    faster = [
+        (pair.speedup.candidate_median, pair.pair.candidate.threads)
+        for pair in data.pairs
+        if pair.speedup.verdict is Verdict.FASTER
+        and pair.pair.baseline == found.series
+        and pair.pair.candidate.experiment == found.series.experiment
+    ]
+    if faster and data.is_arm is not False:
+        least, most = min(faster)
+        yield f"With {plural(most or 1, 'thread')} an inference takes {milliseconds(least)} ms."
+
+
+def _beside_latency(data: ReportData) -> Iterator[str]:
+    costs = _costs(data)
+    load, memory, program = map(costs.get, ("load_ms", "peak_memory_bytes", "program_bytes"))
+    said = [f"loading takes {milliseconds(load)} ms"] if load else []
+    said += [f"memory peaks at {size(memory)}"] if memory else []
+    said += [f"the program file is {size(program)}"] if program else []
+    if said:
+        yield f"{capitalized(listing(said))}."
+
+
+def _where_without_latency(data: ReportData, series: SeriesAnalysis | None) -> Iterator[str]:
+    if data.times is Times.UNKNOWN:
+        yield (
+            "Not known: the machine that made these dumps is not recorded, so its times may not be latencies."
         )
-
-
-def _bottleneck_shift(pairing: Pairing) -> str:
-    """Say whether the bottleneck moved or, if it did not, which part's share grew most."""
-    before, after = largest_parts(pairing)
-    if before.name != after.name:
-        return shift_text(before, after, pairing.sides)
-    grown = max(shown_parts(pairing), key=lambda part: part.candidate_share - part.baseline_share)
-    if grown.candidate_share - grown.baseline_share < 0.01:
-        return shift_text(before, after, pairing.sides)
-    shares = f"{percent(before.baseline_share)} of the time to {percent(before.candidate_share)}"
-    said = f"{before.name} goes from {shares}"
-    if grown.name != before.name:
-        said += f", {grown.name} from {percent(grown.baseline_share)} to {percent(grown.candidate_share)}"
-    return f"{said}."
-
-
-def _change_text(pair: PairReport) -> str:
-    """Return the effect of SME2 on the latency, ratio first."""
-    found = pair.speedup
-    tracer = ", with the event tracer on" if pair.with_tracer else ""
-    times = (
-        f"{milliseconds(found.baseline_median)} ms without SME2, {milliseconds(found.candidate_median)} ms "
-        f"with it{found.mark}{tracer}"
-    )
-    ratio = "" if found.ratio is None else f"{found.ratio:.2f}x"
-    threads = pair.pair.candidate.threads
-    on = f" on {plural(threads, 'thread')}" if threads else ""
-    if interval := interval_text(found):
-        times += f" ({interval})"
-    if found.verdict is Verdict.NO_CHANGE:
-        return f"No significant change{on} ({ratio}): {times}."
-    return f"{'Slower, ' if found.verdict is Verdict.SLOWER else ''}{ratio} as fast{on}: {times}."
-
-
-def _to_answer(question: NotTested) -> str:
-    aim = "see what runs on SME2" if question.what == SME2_KERNELS else "measure SME2"
-    return f"To {aim}: {question.how}."
-
-
-def time_shares(series: SeriesAnalysis) -> dict[str, float]:
-    """Return each part's share of the time in percent; without the tracer's own time if that distorts it."""
-    shares = {name: shown.percent for name, shown in break_down(series).parts.items()}
-    if series.distorted:
-        # Operators' own times hold, so the time without the tracer's part divides in the same way.
-        tracers = 100 * series.tracing.share
-        real = 100 / max(0.1, 100 - tracers)
-        around = sum(shares.pop(name) for name in OVERHEADS)
-        shares = {name: share * real for name, share in shares.items()}
-        shares[_AROUND] = max(0.0, (around - tracers) * real)
-    return shares
+        if series is not None:
+            yield f"As recorded: {_largest(series)}."
+        return
+    was = "was emulated" if data.times is Times.EMULATED else "gathered kernel evidence"
+    yield f"Not measured: this run {was}, and its times are not latencies."
+    work: Counter[str] = Counter()
+    for operator in series.operators if series else ():
+        work[operator.category.value] += operator.source.flops or 0
+    if work.total():
+        name, most = work.most_common(1)[0]
+        yield f"Of the arithmetic, {percent(most / work.total())} is in {name}."
+    yield from _beside_latency(data)
 
 
 def _largest(series: SeriesAnalysis) -> str:
     """Say what takes most of the time and what comes next; for an overhead, also why."""
-    shares, tracers = time_shares(series), 100 * series.tracing.share
-    (name, most), *others = sorted(shares.items(), key=lambda item: -item[1])
-    it = "" if series.distorted else " of it"
-    text = f"{name} {f'takes most{it}' if round(most, 1) > 50 else 'is the largest part'} ({most:.1f}%)"
+    (name, most), *others = sorted(time_shares(series).items(), key=lambda item: -item[1])
+    text = f"{name} {'takes most of it' if round(most, 1) > 50 else 'is the largest part'} ({most:.1f}%)"
     # The tracer's part of an overhead does not exist in an inference without it.
-    named = [
-        (other, share)
-        for other, share in others
-        if share - (tracers if other in OVERHEADS else 0.0) >= 100 * _WORTH_NAMING
-    ]
-    if named:
-        other, share = named[0]
-        said = other in OVERHEADS and tracers >= 100 * _WORTH_NAMING
-        part = f", {tracers:.1f} of them for the tracer" if said else ""
-        text += f", then {other} ({share:.1f}%{part})"
+    tracers = 100 * series.tracing.share
+    for other, share in others:
+        if share - (tracers if other in OVERHEADS else 0.0) >= _WORTH_NAMING:
+            text += f", then {other} ({share:.1f}%)"
+            break
     if series.distorted:
         longer = f"with the event tracer on it takes {cost_text(series)} longer"
         text = f"Tracing distorts this model: {longer}. Without the tracer's own time, {text}"
     return f"{text}. {name} is {why(series, name)}" if name in OVERHEADS else text
 
 
-def _largest_work(series: SeriesAnalysis) -> str:
-    """Say which category does most of the arithmetic, if times mean nothing."""
-    known = [operator for operator in series.operators if operator.source.flops is not None]
-    whole = sum(operator.source.flops or 0 for operator in known)
-    if not whole:
+# What does SME2 change?
+
+
+def _sme2(data: ReportData, question: NotTested | None) -> Iterator[str]:
+    pair = sme2_pair(data) if data.timed else None
+    if pair is not None:
+        yield _change_text(pair)
+        if outputs_differ(data, pair):
+            yield "But the outputs differ by more than rounding: do not rely on this speed."
+        elif none := _no_kernel(data):
+            yield none
+        elif pair.speedup.verdict is not Verdict.NO_CHANGE and pair.side_by_side:
+            yield shift_text(*largest_parts(pair.side_by_side), pair.side_by_side.sides)
+        return
+    coverage, projection = data.outlook.coverage, data.outlook.headline
+    # Little or nothing on SME2: the reason of most of the arithmetic.
+    why_not = f", because {coverage.missing_reasons[0].reason}" if coverage.is_low else ""
+    if projection is not None:
+        cpu = f"this CPU ({data.cpu}) has no SME2"
+        yield f"Projected, not measured: {range_text(projection)} as fast; {cpu}."
+        yield f"{proven_text(coverage)}{why_not}."
+        yield f"On this CPU, those operators take {percent(projection.time_share)} of the time."
+        return
+    evidence = _no_kernel(data) or proof(data)
+    if coverage.tested and coverage.operators:
+        yield f"{proven_text(coverage)}{why_not}."
+    elif coverage.tested:
+        yield f"Nothing: {coverage.reason}."
+    elif evidence:
+        yield evidence
+    if question:
+        yield f"{question.what}: not tested, because {question.because}."
+    elif data.timed and (pairs := sme2_pairs(data)):
+        yield f"Not comparable: {clause(pairs[0].speedup.reason)}."
+    elif not coverage.tested and not proof(data):
+        yield "Not known: no experiments with SME2 on and off were compared."
+
+
+def _change_text(pair: PairReport) -> str:
+    """Return the effect of SME2 on the latency, ratio first."""
+    found = pair.speedup
+    before, after = milliseconds(found.baseline_median), milliseconds(found.candidate_median)
+    tracer = ", with the event tracer on" if pair.with_tracer else ""
+    interval = f" ({interval_text(found)})" if found.low is not None else ""
+    times = f"{before} ms without SME2, {after} ms with it{found.mark}{tracer}{interval}"
+    ratio = "" if found.ratio is None else f"{found.ratio:.2f}x"
+    threads = pair.pair.candidate.threads
+    on = f" on {plural(threads, 'thread')}" if threads else ""
+    if found.verdict is Verdict.NO_CHANGE:
+        return f"No significant change{on} ({ratio}): {times}."
+    return f"{'Slower, ' if found.verdict is Verdict.SLOWER else ''}{ratio} as fast{on}: {times}."
+
+
+def _no_kernel(data: ReportData) -> str:
+    """Say that no SME kernel ran although one could have; empty if one did or nothing is known."""
+    left_on = [
+        (place, found) for place in data.evidence for found in place.kernels if found.sme2 is not False
+    ]
+    tested = [place for place, found in left_on if found.sme.answer == "none"]
+    if not tested or any(found.sme.proves_sme for _, found in left_on):
         return ""
-    work: dict[str, int] = {}
-    for operator in known:
-        work[operator.category.value] = work.get(operator.category.value, 0) + (operator.source.flops or 0)
-    name = max(work, key=lambda each: work[each])
-    that_is_known = " that is known" if len(known) < len(series.operators) else ""
-    return f"Of the arithmetic{that_is_known}, {percent(work[name] / whole)} is in {name}."
+    if tested[0].emulated or data.has_sme2:
+        where = "Under emulation no" if tested[0].emulated else "No"
+        return f"{where} SME or SME2 kernel ran, although SME2 was on."
+    return "No SME or SME2 kernel ran, and it is not recorded whether this CPU has SME2."
+
+
+# What next?
+
+
+def _next(data: ReportData, question: NotTested | None) -> Iterator[tuple[str, NotTested | None]]:
+    """Yield repairs, then the best saving, then how to answer what the second answer leaves open, each with
+    the question that it answers.
+
+    If little of the arithmetic reaches SME2, the cure comes first: hardware with SME2 would not help.
+    """
+    if failed := next((one for one in data.experiments if one.problem), None):
+        fix = failed.result.fix if failed.result else None
+        whose = failed.series.among(data.run.series) or "the run"
+        yield f"Repair {whose}, which failed: {clause(fix or failed.problem)}.", None
+    if data.run.manifest is not None and data.run.manifest.unfinished == "interrupted":
+        yield "Run it again to continue the interrupted run.", None
+    if any(mismatched(data)) or _wrong_outputs(data):
+        yield "Find out why the outputs differ before you rely on any speed.", None
+    on_arm = data.timed and data.is_arm is not False
+    cures = [found for found in data.findings if found.has_cure]
+    # If times show what is worth doing, a finding about no time is not the first advice.
+    first = [found for found in cures if found.could_bring or not on_arm][:1]
+    if data.outlook.coverage.is_low:
+        misses = [found for found in data.findings if found.id == "misses-sme2"]
+        none = "No change is known that would let these operators reach SME2."
+        yield f"To reach SME2: {misses[0].action}." if misses and misses[0].has_cure else none, None
+        first, question = [found for found in first if found.id != "misses-sme2"], None
+    advice = [(finding_text(found), None) for found in first]
+    measuring = []
+    if question:
+        aim = "see what runs on SME2" if question.what == SME2_KERNELS else "measure SME2"
+        measuring = [(f"To {aim}: {question.how}.", question)]
+    yield from (*advice, *measuring) if on_arm else (*measuring, *advice)
+    if not advice and on_arm and data.analysis is not None:
+        check = f"; the list of what to do has {plural(len(cures), 'point')} to check" if cures else ""
+        none = f"No change that was found would save 2% of the time or more{check}."
+        yield _without_cure(data) or none, None
+
+
+def _without_cure(data: ReportData) -> str:
+    """Name what takes much time outside delegates even where no cure is known; empty if nothing does."""
+    for found in data.findings:
+        share = found.found_in.spent_by(found.operators).share if found.id == OUTSIDE else 0.0
+        if share > _MUCH:
+            return f"{found.title}: {percent(share)} of the time."
+    return ""
+
+
+def _nothing_next(data: ReportData) -> str:
+    """Return the advice if times do not show what is worth doing and no question is open."""
+    if data.analysis is None:
+        return "Nothing: there is no dump that shows where the time goes."
+    hint = " If these dumps were measured on real hardware, say so with --times hardware."
+    return "No change of the model stands out." + (hint if data.times is Times.UNKNOWN else "")
+
+
+# Notes: what to know before trusting the answers, and what they do not say.
+
+
+def _notes(data: ReportData) -> Iterator[str]:
+    pair = sme2_pair(data) if data.timed else None
+    if data.timed:
+        yield from (f"{text}." for text in data.merged)
+        yield from _other_pairs(data, pair)
+    coverage = data.outlook.coverage
+    if pair is not None and coverage.tested and coverage.operators:
+        yield f"{proven_text(coverage)}."
+    elif pair is not None and (proven := proof(data)):
+        yield proven
+    for source, found in mismatched(data):
+        top1 = ", in their top-1 too" if found.parity and found.parity.another_top1 else ""
+        yield (
+            f"The outputs of {found.candidate} differ from those of {found.baseline} by more than "
+            f"rounding{top1}, in {source}: find out why before you rely on its speed."
+        )
+    yield from _wrong_outputs(data)
+
+
+def _other_pairs(data: ReportData, told: PairReport | None) -> Iterator[str]:
+    """Yield the comparisons in no answer: first those with a result, then why others have none."""
+    others = [pair for pair in data.pairs if pair is not told and pair.comparable]
+    for pair in others[:_TOLD]:
+        found = pair.speedup
+        times = f"{milliseconds(found.baseline_median)} to {milliseconds(found.candidate_median)} ms"
+        yield f"{pair.label}: {found.verdict.value}, {speedup_text(found)}; {times}{found.mark}."
+    if len(others) > _TOLD:
+        yield f"{len(others) - _TOLD} more comparisons are in {names.METRICS}."
+    reasons: dict[str, list[str]] = {}
+    for pair in data.pairs:
+        if not pair.comparable:
+            reasons.setdefault(clause(pair.speedup.reason), []).append(pair.label)
+    for reason, labels in reasons.items():
+        more = f" and {len(labels) - _TOLD} more" if len(labels) > _TOLD else ""
+        yield f"{'; '.join(labels[:_TOLD])}{more}: not comparable, because {reason}."
+
+
+def _wrong_outputs(data: ReportData) -> list[str]:
+    """Return other signs that the program computes wrong outputs."""
+    parity_differs = any(mismatched(data))
+    return [
+        f"{capitalized(clause(line.text))}."
+        for line in data.warnings
+        if line.weight is Weight.OUTPUTS and not (parity_differs and line.kind == PARITY)
+    ]
+
+
+# Sentences that pages use, too.
+
+
+def proof(data: ReportData) -> str:
+    """Return the strongest kernel evidence for SME2, and its source; empty if there is none."""
+    found = [
+        (place, kernels)
+        for place in data.evidence
+        for kernels in place.kernels
+        if kernels.sme2 is not False and kernels.sme.proves_sme
+    ]
+    if not found:
+        return ""
+    strength = ("sme2", "sme", "sme-or-sme2")
+    place, kernels = min(found, key=lambda each: strength.index(each[1].sme.answer))
+    return f"In {place.named(kernels.series)}, {kernels.sme.text}."
+
+
+def clause(text: str) -> str:
+    return " ".join(text.split()).rstrip(".")

@@ -22,12 +22,12 @@ from model_profiling.config.series import Series, warning_lines
 from model_profiling.core.errors import FormatError, InputError
 from model_profiling.core.records import read_json_object
 from model_profiling.core.safe_read import is_there
-from model_profiling.facts import FactKind
-from model_profiling.facts.operators import OPERATOR_FACTS
-from model_profiling.facts.runs import (
+from model_profiling.facts import (
     EXPERIMENT_FACTS,
     KERNEL_FACTS,
+    OPERATOR_FACTS,
     SPEEDUP_FACTS,
+    FactKind,
     KernelRow,
     MeasuredSeries,
 )

@@ -12,9 +12,7 @@ from typing import Any
 import sqlalchemy as sa
 from sqlalchemy.dialects.postgresql import JSONB
 
-from model_profiling.facts import Column
-from model_profiling.facts.operators import OPERATOR_FACTS
-from model_profiling.facts.runs import EXPERIMENT_FACTS, SERIES_FACTS, SPEEDUP_FACTS, TIMES
+from model_profiling.facts import EXPERIMENT_FACTS, OPERATOR_FACTS, SERIES_FACTS, SPEEDUP_FACTS, TIMES, Column
 
 SCHEMA_VERSION = 1
 

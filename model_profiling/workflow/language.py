@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from itertools import groupby
 from pathlib import Path
 
-from model_profiling.analysis.causes.language import layers_in, smaller_weights
-from model_profiling.analysis.series import SeriesAnalysis
+from model_profiling.analysis.causes.language import smaller_weights
 from model_profiling.config import names
 from model_profiling.config.series import Series, WarningLine, warning_lines
 from model_profiling.core import files
@@ -19,6 +18,7 @@ from model_profiling.core.stdio import Progress, Silent
 from model_profiling.models.catalog import NamedModel
 from model_profiling.program import read_program
 from model_profiling.program.language import LanguageModel, Phase, language_model, read_per_step
+from model_profiling.report.breakdown import time_shares
 from model_profiling.report.data import ReportData
 from model_profiling.report.html import render_fragment
 from model_profiling.report.language import (
@@ -30,7 +30,6 @@ from model_profiling.report.language import (
     ReadPerToken,
     language_document,
 )
-from model_profiling.report.verdict import time_shares
 from model_profiling.runs.feeding import input_names
 from model_profiling.statistics.speedup import median_interval
 from model_profiling.targets import open_target, plan_targets
@@ -269,25 +268,7 @@ def _found(asked: _Asked, outcome: ProfileOutcome, home: Path) -> LanguageCase:
         sme2_operators=(len(coverage.proven), len(coverage.operators)) if coverage.tested else None,
         kernels=_kernels(outcome),
         findings=findings,
-        layers=dict(_layers(timed)) if timed else {},
     )
-
-
-def _layers(series: SeriesAnalysis) -> Iterator[tuple[str, float]]:
-    layers = layers_in(series)
-    if layers is None:
-        return
-    # As for the parts of the time: without the tracer's own if that distorts it.
-    real = max(0.1, 1 - series.tracing.share) if series.distorted else 1.0
-    operators = {
-        "attention": layers.attention,
-        "cache_copies": tuple(operator for operator, _ in layers.copies),
-        "embedding": layers.embedding,
-        "scores": layers.scores,
-    }
-    for name, own in operators.items():
-        if own:
-            yield name, series.spent_by(own).share / real
 
 
 def _kernels(outcome: ProfileOutcome) -> tuple[str, ...]:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import csv
 import json
 import re
-from collections import Counter, defaultdict
+from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import reduce
@@ -172,10 +172,6 @@ def _speedup(files: Files, row: Row) -> Json:
     return _changed(_one(files.metrics["comparisons"], label=label)["speedup"])
 
 
-def _factor(files: Files, row: Row) -> Json:
-    return _one(files.headroom(row)["factors"], operators=row["operators on SME2"])
-
-
 _LATENCY = _keys(Files.latency, {
     "threads": "threads", "launches": "rounds", "rounds": "rounds", "median ms": "end_to_end_ms.median",
     "5% to 95%": "end_to_end_ms.p5 end_to_end_ms.p95", "mean ms": "end_to_end_ms.mean",
@@ -314,27 +310,6 @@ def _backends(_: Shown, files: Files, row: Row, __: int) -> Told:
     yield from _together(members, row)
 
 
-def _portable(files: Files) -> Iterator[tuple[str, Json]]:
-    """Operators outside of delegates, by their names without a counter."""
-    for each in _headline(files)["operators"]:
-        if each["delegate_backend"] == "portable":
-            yield re.sub(r" #\d+$", "", each["name"]), each
-
-
-def _outside_lines(_: Shown, files: Files, row: Row, __: int) -> Told:
-    names = re.findall(r"\d+ x (\S+?)(?=,|$)", row["operators"])
-    members = [
-        (name, each)
-        for name, each in _portable(files)
-        if name in names and each["source"].replace("\\", "/").rpartition("/")[2] == row["source"]
-    ]
-    counts = Counter(name for name, _ in members)
-    yield "operators", [counts[name] for name in names]
-    yield "source", [int(row["source"].rpartition(":")[2])]
-    yield "why", [float(number) for number in re.findall(r"\d+(?:\.\d+)?", row["why"])]
-    yield from _together([each for _, each in members], row)
-
-
 def _together(members: Sequence[Json], row: Row) -> Told:
     """Sums of rounded figures: each may be a last digit off."""
     if "ms" not in row:
@@ -353,16 +328,6 @@ def _answers(_: Shown, files: Files, row: Row, __: int) -> Told:
         yield "what the evidence says", [len(sme2), 2, sum(sme2.values())]
     elif "SME2" in row["what the evidence says"]:
         yield "what the evidence says", [2]
-
-
-def _kernel_calls(table: Shown, files: Files, row: Row, _: int) -> Told:
-    for header in table.headers[2:]:
-        known = {"threads" if part[0].isdigit() else "experiment": part for part in header.split(", ")}
-        if header == "calls":
-            known = {}
-        elif "threads" in known:
-            known["threads"] = known["threads"].split()[0]
-        yield header, [_calls(files, **_series_in(known)).get(row["kernel"])]
 
 
 def _calls(files: Files, experiment: object = "*", threads: object = "*") -> dict[str, int]:
@@ -426,9 +391,6 @@ _TABLES: dict[tuple[str, ...], Checker] = {
         "share of time": "time_share", "lowest speedup": "low", "highest speedup": "high", "limit": "ceiling",
         "latency ms": "latency_ms", "projected ms": "projected_ms.high projected_ms.low",
     }),
-    ("operators on SME2",): _keys(
-        _factor, {"count": "count", "share of time": "time_share", "factors": "low high"}
-    ),
     ("category", "before ms"): _categories,
     ("category", "ms", "share"): _parts,
     ("category", "operators", "million operations"): _work,
@@ -437,9 +399,7 @@ _TABLES: dict[tuple[str, ...], Checker] = {
     ("layer", "operator", "category", "million operations"): _untimed_operators,
     ("event", "category"): _timeline,
     ("backend", "kind"): _backends,
-    ("left outside by",): _outside_lines,
     ("SME2", "what the evidence says"): _answers,
-    ("kernel", "instruction set"): _kernel_calls,
     ("outputs of", "against"): _parity,
     ("what", "value"): _facts,
 }  # fmt: skip

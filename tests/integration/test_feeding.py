@@ -20,8 +20,7 @@ from model_profiling.config import names
 from model_profiling.config.settings import Inputs
 from model_profiling.core import process
 from model_profiling.core.errors import InputError
-from model_profiling.facts import row_cells
-from model_profiling.facts.runs import EXPERIMENT_FACTS, MeasuredSeries
+from model_profiling.facts import EXPERIMENT_FACTS, MeasuredSeries, row_cells
 from model_profiling.program import read_program
 from model_profiling.program.language import Phase, language_model
 from model_profiling.program.pte import lengths_at
@@ -254,11 +253,10 @@ def test_prompt_and_answer_are_measured_apart(caching, tmp_path) -> None:
     )
     read = found.read.weights
     assert found.read.smaller == {"int8-dynamic": read - 24 * 8 * 3, "int4": read - 24 * 8 * 7 // 2}
-    assert 0 < found.cases[1].layers["scores"] < 1
     data = [outcome.main.data for outcome in done.outcomes]
     for case, of_run in zip(found.cases, data, strict=True):
         assert [each.id for each in case.findings] == [each.id for each in of_run.findings]
-    says(page, "last linear layer", found.cases[1].findings[0].title)
+    says(page, found.cases[1].findings[0].title)
     _limits(data[1].analysis.series[0], data[2].analysis.series[0])
 
 
@@ -305,7 +303,7 @@ def test_emulated_phases_show_their_kernels_and_no_rates(caching, tmp_path, caps
     assert not prompt["latencies"] and prompt["sme2_operators"] == answer["sme2_operators"] == [1, 1]
     assert "mopa" in prompt["kernels"][0] and "1x" in answer["kernels"][0]
     says(told["answers"]["Where does the time go?"], "No latency was measured")
-    assert not prompt["parts"] and not answer["layers"], "emulated times say nothing"
+    assert not prompt["parts"] and not answer["parts"], "emulated times say nothing"
     risk = "Risk: kernels for a single row (", answer["kernels"][0], "issue 10719", "not measured here"
     says(told["answers"]["What does SME2 change?"], *risk)
     assert (prompt["tokens"], answer["position"]) == (11, 0)

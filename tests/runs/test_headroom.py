@@ -35,8 +35,8 @@ from model_profiling.cli.main import main
 from model_profiling.core.errors import InputError
 from model_profiling.program.delegates import describe
 from model_profiling.program.records import GraphNode, Tensor
+from model_profiling.report.analysis_json import outlook_facts
 from model_profiling.report.data import ReportData
-from model_profiling.report.headroom import outlook_facts
 from model_profiling.report.run_report import run_document
 from model_profiling.report.verdict import answers, verdict
 from model_profiling.runs.evidence import MatrixOperator, read_evidence
@@ -137,7 +137,7 @@ def test_the_report_opens_with_the_projection_and_shows_its_inputs() -> None:
     shown = section(run_document(data), "SME2")
     first = table(shown, "threads", "share of time")[0]
     assert first[2:5] == [f"{each:.2f}x" for each in (projection.low, projection.high, projection.ceiling)]
-    factors = {row[1]: row[4] for row in table(shown, "threads", "operators on SME2")}
+    factors = {group.name: str(group.factor) for group in projection.groups}
     assert factors == {"Convolution": "3 to 15", "GEMM": "3 to 15", ONE_ROW: "0.33 to 1"}
     assert any("not a measurement" in line for line in lines(shown))
 

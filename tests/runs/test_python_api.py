@@ -36,8 +36,7 @@ from model_profiling import (
 )
 from model_profiling.config import names
 from model_profiling.core import process
-from model_profiling.facts import Value
-from model_profiling.facts.operators import OPERATOR_FACTS
+from model_profiling.facts import OPERATOR_FACTS, Value
 from model_profiling.report.data import report_data
 from model_profiling.report.verdict import SME2 as SME2_CHANGES
 from model_profiling.targets import TargetChoice, TargetPlan
@@ -146,11 +145,9 @@ def test_every_table_becomes_a_frame_and_times_that_mean_nothing_are_missing(rec
     assert operators["flops"].sum() > 0
 
 
-def test_a_table_is_a_sequence(run: AnalysedRun) -> None:
+def test_a_table_is_read_by_row_and_name(run: AnalysedRun) -> None:
     table = run.operators
-    assert table[0]["name"] == table[:2][0]["name"] == next(iter(table))["name"]
-    assert isinstance(table[:2], Records) and len(table[:2]) == 2
-    assert "<table" in table[:2]._repr_html_()
+    assert table[0]["name"] == next(iter(table))["name"] and len(list(table)) == len(table)
 
 
 @RECORDED
@@ -189,7 +186,7 @@ def test_a_run_in_a_cell_is_inert_and_states_its_figures(recorded: Path) -> None
     for stored in load(recorded / names.METRICS)["comparisons"]:
         if (ratio := stored["speedup"]["ratio"]) is not None:
             assert f"{ratio:.3f}x" in page.text
-    assert [tag for tag, _ in page.elements].count("img") == 1
+    assert [tag for tag, _ in page.elements].count("img") == (recorded != EMULATED), "no chart without times"
     _assert_inert(compared(recorded)._repr_html_())
 
 
@@ -199,8 +196,6 @@ def test_a_hostile_name_is_only_a_name(run: AnalysedRun) -> None:
     data = replace(report_data(run.run, run), title=hostile)
     page = _assert_inert(RunOutcome(data, Path(hostile), {})._repr_html_())
     assert page.text.count(hostile) == 2
-    renamed = Records({"name": "text"}, ((hostile,),))
-    assert hostile not in renamed._repr_html_()
 
 
 @pytest.mark.parametrize(
@@ -326,7 +321,7 @@ def test_every_table_is_on_the_page() -> None:
 ADDED = """
 import json, sys
 from pathlib import Path
-from model_profiling.facts import operators as facts
+from model_profiling import facts
 facts.OPERATOR_FACTS += (
     facts.Fact("twice_its_place", "whole", "its position, doubled", lambda row: 2 * row.operator.position),
 )

@@ -258,7 +258,7 @@ def test_what_the_tracer_takes_is_no_second_part_of_an_inference() -> None:
     says(said, "Convolution", "80.0%", "Elementwise", "7.0%")
     assert "tracer" not in said and "overhead" not in said
     said = where_time_goes(made({CONV: 700, SIGMOID: 70}, 0, 230, untraced_us=900))
-    says_together(said, "Convolution", "70.0%", "Framework overhead", "23.0%", "10.0", "tracer")
+    says_together(said, "Convolution", "70.0%", "Framework overhead", "23.0%")
 
 
 def test_bounds_are_of_the_time_without_the_tracer_and_never_count_what_it_takes() -> None:
@@ -281,7 +281,7 @@ def test_overheads_above_a_tenth_are_explained_and_the_tracers_part_told() -> No
     assert not list(explain_overheads(made({CONV: 500}, 10, 10)))
     (text,) = explain_overheads(made({CONV: 100, SIGMOID: 0}, 60, 10))
     says_together(text, "Unattributed", "35.3%", "1 delegate call", "2 operators")
-    says(text, "1", "microseconds", "not measured")
+    says(text, "microseconds")
     distorted, text = explain_overheads(made({CONV: 100}, 60, 10, untraced_us=110))
     says(distorted, "55%", "0.170", "0.110 ms", "35.3%")
     says_together(text, "0.0600 ms", "35.3%", "tracer")

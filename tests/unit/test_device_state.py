@@ -10,17 +10,14 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from said import says
 
 from model_profiling.core.formatting import no_command
 from model_profiling.core.records import parse_record, record_json
-from model_profiling.report.data import machine_rows
 from model_profiling.runner.machine import (
     DeviceState,
     cpu_name_from_proc,
 )
 from model_profiling.runner.machine import Machine as Answers
-from model_profiling.runs.manifest import Machine
 from model_profiling.targets import MachineFacts
 from model_profiling.targets.power_mode import MODES, parse_settings
 from model_profiling.targets.remote import android as phone
@@ -100,23 +97,6 @@ PHONE = MachineFacts(
         thermal_status=0,
     ),
 )
-
-
-def test_rows_of_a_phone_that_throttled() -> None:
-    later = replace(
-        PHONE,
-        temperature_c=61.0,
-        device=replace(PHONE.device, thermal_status=3),
-    )
-    rows = dict(machine_rows(Machine(PHONE, later)))
-    says(rows["Thermal status"], "severe at worst")
-    says(rows["Temperature"], "41.0 C before", "61.0 C after")
-
-
-def test_a_machine_with_one_kind_of_cpu_is_told_as_ever() -> None:
-    rows = dict(machine_rows(Machine(MachineFacts(cpu="N1", governor="performance"))))
-    assert rows["Clock governor"] == "performance"
-    assert not {"Phone", "Battery"} & set(rows)
 
 
 def test_the_facts_go_to_json_and_back_and_older_ones_are_read() -> None:

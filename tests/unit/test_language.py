@@ -17,13 +17,11 @@ KERNEL = "kai_run_matmul_clamp_f32_f32_f32p2vlx1b_1x16vl_sme2_mla"
 BLOCKS = "kai_run_matmul_clamp_f32_f32p2vlx1_f32p2vlx1biasf32_sme2_mopa"
 
 
-def answer(position: int, ms: float, attention: float, noise: float = 0.01) -> LanguageCase:
+def answer(position: int, ms: float, noise: float = 0.01) -> LanguageCase:
     ends = ms * (1 - noise), ms * (1 + noise)
     latency = PhaseLatency("made", 1, None, ms, *ends)
     parts = {"GEMM": 0.7, "Data Movement": 0.3}
-    return LanguageCase(
-        "answer", "decode", 1, position, "run", (latency,), parts=parts, layers={"attention": attention / ms}
-    )
+    return LanguageCase("answer", "decode", 1, position, "run", (latency,), parts=parts)
 
 
 def language(*cases: LanguageCase, bandwidth: float | None = None) -> Language:
@@ -50,24 +48,24 @@ def told(found: Language, question: str) -> str:
     ],
 )
 def test_memory_is_the_limit_only_if_reading_explains_most_of_the_time(bandwidth: float, said: str) -> None:
-    says(told(language(answer(0, 10, 1), bandwidth=bandwidth), "What next"), said)
+    says(told(language(answer(0, 10), bandwidth=bandwidth), "What next"), said)
 
 
 @pytest.mark.parametrize(("bandwidth", "said"), [(2e9, "is not known"), (2e10, "is not the limit")])
 def test_size_alone_says_nothing_about_memory_as_the_limit(bandwidth: float, said: str) -> None:
     """Weights that caches may hold, read at the memory's own rate, and at a tenth of it."""
-    found = replace(language(answer(0, 10, 1), bandwidth=bandwidth), read=ReadPerToken(20_000_000, 0))
+    found = replace(language(answer(0, 10), bandwidth=bandwidth), read=ReadPerToken(20_000_000, 0))
     says(told(found, "What next"), said)
 
 
 def test_small_weights_leave_only_a_smaller_model() -> None:
-    found = language(answer(0, 10, 1), bandwidth=4.2e10)
+    found = language(answer(0, 10), bandwidth=4.2e10)
     small = replace(found, read=ReadPerToken(400_000_000, 0))
     says(told(small, "What next"), "Memory is the limit: only a smaller model reads less, SME2 does not help")
 
 
 def test_kernels_of_a_single_row_are_a_risk_until_they_are_measured() -> None:
-    emulated = replace(answer(0, 10, 1), kernels=(KERNEL, BLOCKS))
+    emulated = replace(answer(0, 10), kernels=(KERNEL, BLOCKS))
     text = told(language(emulated), "What does SME2")
     says(
         text, f"Risk: kernels for a single row ({KERNEL})", "google/XNNPACK issue 10719", "not measured here"

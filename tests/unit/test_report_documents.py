@@ -131,15 +131,6 @@ def test_what_is_not_comparable_gives_its_reason_and_no_number() -> None:
     says(" ".join(told.sentences), PAIR.label)
 
 
-def test_a_spread_too_wide_for_a_claim_is_in_the_sentence_itself() -> None:
-    before = [[4.0 * (1 + 0.3 * (place % 2)) for _ in range(5)] for place in range(8)]
-    after = [[2.0 * (1 + 0.3 * (place % 3 == 0)) for _ in range(5)] for place in range(8)]
-    (note,) = [note for note in answered(compare_rounds(before, after)).notes if "noisy" in note]
-    says(note, PAIR.label, "speedup")
-    assert re.search(r"\d\d\.\d%", note)
-    assert "noisy" not in opening(found(2.0))
-
-
 @pytest.mark.parametrize(
     ("measured", "said"),
     [

@@ -38,6 +38,8 @@ _WIDTH = 640
 _TITLE = 84
 """Characters of a title that fit into that width."""
 _LONGEST_NAME = 90
+_TOLD = 12
+"""The most rows that are described in words."""
 _LOOK = {
     "font": "Helvetica, Arial, sans-serif",
     "title": {"anchor": "start", "fontSize": 14},
@@ -145,50 +147,36 @@ def labelled(
     return layered(data, [*layers, text], x, y, height * count)
 
 
-def projection(tip: Mapping[str, str]) -> list[Layer]:
-    """Projected values, drawn unlike measurements: a shaded range in a dashed outline."""
-    return [
-        layer("projected", "bar", x="from", x2="to", **BOX, color=BEFORE, opacity=0.4),
-        layer(
-            "projected", "bar", x="_zero", x2="to", **BOX, tip=tip,
-            fillOpacity=0, strokeDash=[5, 3], strokeWidth=1.5, stroke=BEFORE,
-        ),
-    ]  # fmt: skip
-
-
-def palette(field: str, colours: Mapping[str, str], **legend: object) -> Channel:
-    """A colour for each value of a field; no legend unless options for it are given."""
-    return {
-        "field": field,
-        "type": "nominal",
-        "scale": {"domain": list(colours), "range": list(colours.values())},
-        "legend": {"title": None, **legend} if legend else None,
-    }
-
-
 def category_colours(rows: Iterable[Row]) -> Channel:
     """Colours by `category`, with a legend of the categories that are there."""
     present = {row["category"] for row in rows}
     colours = {name: colour for name, colour in PARTS.items() if name in present}
-    return palette("category", colours, orient="top", columns=2, symbolType="square", symbolStrokeWidth=0)
+    return _palette("category", colours, columns=2, symbolType="square", symbolStrokeWidth=0)
 
 
-SERIES_LEGEND = {"orient": "top", "columns": 1, "labelLimit": 320}
-"""Names of series are long, so they go one below the other."""
-
-
-def series_colours(field: str, names: Iterable[str], **legend: object) -> Channel:
+def series_colours(field: str, names: Iterable[str]) -> Channel:
     colours = {name: series_colour(place) for place, name in enumerate(dict.fromkeys(names))}
-    return palette(field, colours, **{**SERIES_LEGEND, **legend})
+    return _palette(field, colours, columns=1, labelLimit=320)  # names of series are long
+
+
+def _palette(field: str, colours: Mapping[str, str], **legend: object) -> Channel:
+    scale = {"domain": list(colours), "range": list(colours.values())}
+    return {
+        "field": field,
+        "type": "nominal",
+        "scale": scale,
+        "legend": {"title": None, "orient": "top", **legend},
+    }
 
 
 def series_colour(place: int) -> str:
     return SERIES[place % len(SERIES)]
 
 
-def sentence(rows: Iterable[Row]) -> str:
-    """The labels of a chart's rows, for those who cannot see it."""
-    return f"{'; '.join(str(row['_label']) for row in rows)}."
+def sentence(rows: Sequence[Row]) -> str:
+    """The labels of a chart's first rows, for those who cannot see it."""
+    more = f"; and {len(rows) - _TOLD} more" if len(rows) > _TOLD else ""
+    return f"{'; '.join(str(row['_label']) for row in rows[:_TOLD])}{more}."
 
 
 def draw_svg(chart: Chart) -> str:
