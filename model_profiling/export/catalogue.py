@@ -27,22 +27,36 @@ class Unfit(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Rewrite:
-    """`instead` is what a person would write in their own model."""
+    """`instead` is what a person would write in their own model. Without `operators` it is about the whole
+    graph, and `rewritten.py` does it."""
 
     name: str
     operators: tuple[str, ...]
     why: str
     instead: str
-    replacement: Replacement
+    replacement: Replacement | None = None
 
 
-CATALOGUE: dict[str, list[Rewrite]] = {}
-"""By name. Rewrites of one name are kept or dropped together. `rewrites.py` fills it."""
+CONSTANTS, REPEATS = "constants", "repeats"
+CATALOGUE: dict[str, list[Rewrite]] = {
+    each.name: [each]
+    for each in (
+        Rewrite(
+            CONSTANTS,
+            (),
+            why="what no input reaches is computed in every inference",
+            instead="self.register_buffer(name, value), computed in __init__",
+        ),
+        Rewrite(
+            REPEATS,
+            (),
+            why="the same is computed more than once from the same values",
+            instead="compute it once, and pass it on",
+        ),
+    )
+}
+"""By name. Rewrites of one name are kept or dropped together. `rewrites.py` adds those of operators."""
 BY_OPERATOR: dict[str, Rewrite] = {}
-CONSTANTS = "constants"
-"""What no input reaches is computed once, when the program is made."""
-CONSTANTS_WHY = "what no input reaches is computed in every inference"
-CONSTANTS_INSTEAD = "self.register_buffer(name, value), computed in __init__"
 ONLY_IF_MEASURED = ("layer norm", "group norm")
 """Rewrites that join delegates and may still be slower: without times they are left out."""
 

@@ -16,9 +16,9 @@ from model_profiling.export import layers
 from model_profiling.export.catalogue import (
     BY_OPERATOR,
     CATALOGUE,
-    CONSTANTS,
     ONLY_IF_MEASURED,
     Tensor,
+    Unfit,
     dtype_of,
     fixed,
     is_constant,
@@ -237,6 +237,36 @@ def everything(self: Tensor) -> Tensor:
 
 
 @rewrite(
+    "layout changes",
+    "aten.permute.default",
+    "aten.transpose.int",
+    why="two layout changes, one after the other, copy twice",
+    instead="one x.permute(...), or none where the second undoes the first",
+)
+def layout_changes(self: Tensor, **change: Any) -> Tensor:
+    import torch
+
+    earlier = getattr(self, "node", None)
+    aten = torch.ops.aten
+    if earlier is None or earlier.target not in (aten.permute.default, aten.transpose.int):
+        raise Unfit
+    before = _order(len(sizes(self)), *earlier.args[1:])
+    order = [before[dim] for dim in _order(len(before), *change.values())]
+    source = type(self)(earlier.args[0], self.tracer)
+    return source if order == sorted(order) else source.permute(order)
+
+
+def _order(rank: int, *change: Any) -> list[int]:
+    """The dimensions in the order of a permute or transpose."""
+    if len(change) == 1:
+        return [dim % rank for dim in change[0]]
+    order = list(range(rank))
+    first, second = (dim % rank for dim in change)
+    order[first], order[second] = second, first
+    return order
+
+
+@rewrite(
     "roll",
     "aten.roll.default",
     why="roll indexes outside the delegate",
@@ -299,7 +329,7 @@ def _chosen(condition: Tensor, side: Any, dtype: Any) -> Tensor:
 
 
 def names() -> tuple[str, ...]:
-    return (*CATALOGUE, CONSTANTS)
+    return tuple(CATALOGUE)
 
 
 # Which rewrites `--optimize` applies: what `sme2prof optimize` kept, or what helps by structure.

@@ -1,4 +1,5 @@
-"""Puts rewrites of the catalogue into an exported graph, and computes once what no input reaches."""
+"""Puts rewrites of the catalogue into an exported graph, and computes once what no input reaches, or what is
+computed several times."""
 
 from __future__ import annotations
 
@@ -11,7 +12,7 @@ from torch.fx import GraphModule, Node, Proxy
 from torch.fx.node import map_arg
 from torch.fx.proxy import GraphAppendingTracer
 
-from model_profiling.export.catalogue import CONSTANTS, Rewrite, Unfit
+from model_profiling.export.catalogue import CONSTANTS, REPEATS, Replacement, Unfit
 from model_profiling.export.records import Applied
 from model_profiling.export.rewrites import BY_OPERATOR
 from model_profiling.export.tracing import module_of, operator_name, quoted_line
@@ -39,12 +40,14 @@ def rewrite_graph(
     for node in list(module.graph.nodes):
         name = operator_name(node).replace("_.", ".") if node.op == "call_function" else ""
         rewrite = BY_OPERATOR.get(name)
-        if rewrite is None or rewrite.name not in chosen or node in constants:
+        if rewrite is None or not rewrite.replacement or rewrite.name not in chosen or node in constants:
             continue
         place = Applied(rewrite.name, name, module_of(node)[0], quoted_line(node))
-        if _replace(module, node, rewrite, name):
+        if _replace(module, node, rewrite.replacement, name):
             applied.append(place)
     applied += _fold(module, written, all_of_them=CONSTANTS in chosen)
+    if REPEATS in chosen:
+        applied += _merge_repeats(module, written)
     module.graph.eliminate_dead_code()
     module.graph.lint()
     module.recompile()
@@ -89,7 +92,7 @@ def _example(node: Node) -> Any:
         return node.target(*args, **kwargs)
 
 
-def _replace(module: GraphModule, node: Node, rewrite: Rewrite, name: str) -> bool:
+def _replace(module: GraphModule, node: Node, replacement: Replacement, name: str) -> bool:
     given = _arguments(node)
     in_place = operator_name(node) != name
     if in_place and not _owns_input(node):
@@ -102,7 +105,7 @@ def _replace(module: GraphModule, node: Node, rewrite: Rewrite, name: str) -> bo
             _complete(module, source, node)
         with module.graph.inserting_before(node):
             proxies = map_arg(given, lambda source: Proxy(source, recorder))
-            made = rewrite.replacement(**proxies)
+            made = replacement(**proxies)
     except Unfit:
         for unused in reversed(recorder.made):
             module.graph.erase_node(unused)
@@ -207,6 +210,55 @@ def _fold(module: GraphModule, written: Collection[str], *, all_of_them: bool) -
             applied.append(Applied(CONSTANTS, operator_name(node), module_of(node)[0], quoted_line(node)))
         node.replace_all_uses_with(attribute, delete_user_cb=lambda user: user not in constants)
     return applied
+
+
+def _merge_repeats(module: GraphModule, written: Collection[str]) -> list[Applied]:
+    """Let the first of equal calls stand for all of them."""
+    changing = _changing_nodes(module, written)
+    first: dict[str, Node] = {}
+    applied: list[Applied] = []
+    for node in list(module.graph.nodes):
+        if node.op == "get_attr":
+            key = str(node.target)
+        elif node.op != "call_function" or not _is_pure(node):
+            continue
+        else:
+            key = repr((operator_name(node), node.args, sorted(node.kwargs.items())))
+        if node in changing:
+            continue
+        earlier = first.setdefault(key, node)
+        if earlier is node:
+            continue
+        if node.op == "call_function":
+            applied.append(Applied(REPEATS, operator_name(node), module_of(node)[0], quoted_line(node)))
+        node.replace_all_uses_with(earlier)
+        module.graph.erase_node(node)
+    return applied
+
+
+def _changing_nodes(module: GraphModule, written: Collection[str]) -> set[Node]:
+    """Nodes whose memory some call writes into, what may share that memory, and what is computed from it."""
+    changing: set[Node] = set()
+    for node in module.graph.nodes:
+        if node.op == "get_attr" and str(node.target) in written:
+            changing.add(node)
+        schema = getattr(node.target, "_schema", None)
+        if node.op == "call_function" and schema is not None and schema.is_mutable:
+            changing.update((node, *node.all_input_nodes))
+    views = [node for node in module.graph.nodes if _is_view(node)]
+    for node in (*reversed(views), *views):
+        if node in changing or changing.intersection(node.all_input_nodes):
+            changing.update((node, *node.all_input_nodes))
+    read = {user for node in changing for user in node.users}
+    return changing | read
+
+
+def _is_view(node: Node) -> bool:
+    """Whether the result may share memory with an argument."""
+    schema = getattr(node.target, "_schema", None)
+    if node.op != "call_function" or schema is None:
+        return node.op in ("call_function", "call_method")
+    return any(result.alias_info is not None for result in schema.returns)
 
 
 def _compute(module: GraphModule, node: Node, values: dict[Node, Any]) -> Any:

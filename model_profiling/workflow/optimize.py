@@ -301,8 +301,8 @@ def outcome_of(kind: str, decision: str, because: str, applied: Sequence[Applied
         kind,
         decision,  # type: ignore[arg-type]
         because,
-        why=tuple(row.why for row in used) or (catalogue.CONSTANTS_WHY,),
-        instead=tuple(row.instead for row in used) or (catalogue.CONSTANTS_INSTEAD,),
+        why=tuple(row.why for row in used),
+        instead=tuple(row.instead for row in used),
         places=tuple(
             Place(operator, source, tuple(dict.fromkeys(modules)), len(modules))
             for (operator, source), modules in groups.items()

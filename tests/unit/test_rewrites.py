@@ -231,7 +231,8 @@ CALLS: dict[str, Callable[[Draw, torch.dtype], Call]] = {
 
 
 def test_every_rewrite_of_the_catalogue_is_tried() -> None:
-    tried = {f"aten.{name}" for name in CALLS} | {"aten.masked_fill.Tensor"}
+    graphs = {"aten.permute.default", "aten.transpose.int"}  # what stands before them matters
+    tried = {f"aten.{name}" for name in CALLS} | {"aten.masked_fill.Tensor"} | graphs
     assert (
         tried
         == set(BY_OPERATOR)
@@ -278,3 +279,54 @@ def test_heads_that_are_repeated_for_groups_are_not_copied() -> None:
     assert "attention" in {each.rewrite for each in applied}
     assert not [node for node in module.graph.nodes if "expand" in str(node.target)]
     torch.testing.assert_close(module(*inputs), RepeatedHeads()(*inputs))
+
+
+class LayoutChanges(nn.Module):
+    def __init__(self, order: list[int], pair: tuple[int, int]) -> None:
+        super().__init__()
+        self.order, self.pair = order, pair
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return x.sin().permute(self.order).transpose(*self.pair).exp()
+
+
+@settings(max_examples=20, deadline=None)
+@given(st.permutations(range(4)), st.tuples(st.integers(-4, 3), st.integers(-4, 3)))
+def test_two_layout_changes_become_one_or_none(order: list[int], pair: tuple[int, int]) -> None:
+    x, model = torch.randn(2, 3, 4, 5), LayoutChanges(order, pair)
+    module, applied = rewrite_graph(torch.export.export(model, (x,)), ("layout changes",))
+    left = [
+        node for node in module.graph.nodes if "permute" in str(node.target) or "transp" in str(node.target)
+    ]
+    assert len(applied) == 1
+    assert len(left) == int(model(x).shape != x.shape)
+    torch.testing.assert_close(module(x), model(x))
+
+
+class Repeats(nn.Module):
+    """The same product twice, equal calls between which a value changes, a result that is written into."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.register_buffer("count", torch.zeros(1, 3))
+        self.linear = nn.Linear(3, 3)
+
+    def forward(self, x: torch.Tensor) -> tuple[torch.Tensor, ...]:
+        twice = self.linear(x.cos()) + self.linear(x.cos())
+        before = self.count.view(3) + x
+        self.count.add_(1)
+        after = self.count.view(3) + x
+        changed, kept = x.sin(), x.sin()
+        changed.view(-1).mul_(2)
+        return twice, before, after, changed, kept
+
+
+def test_equal_work_is_done_once_unless_what_it_reads_has_changed() -> None:
+    x = torch.randn(4, 3)
+    program = torch.export.export(Repeats(), (x,))
+    module, applied = rewrite_graph(program, ("repeats",))
+    assert sorted(each.operator for each in applied) == ["aten.cos.default", "aten.linear.default"]
+    wanted = Repeats()
+    wanted.load_state_dict(program.state_dict)
+    for _ in range(2):
+        torch.testing.assert_close(module(x), wanted(x))
