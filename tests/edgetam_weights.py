@@ -8,9 +8,8 @@ from __future__ import annotations
 
 import hashlib
 import json
-import re
 import zlib
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from pathlib import Path
 
 import torch
@@ -38,34 +37,19 @@ def trunk_shapes(stages: str = "stages_") -> Iterator[tuple[str, tuple[int, ...]
             yield from _block(f"{place}.blocks.{number}", width, gated=number % 2 == 0)
 
 
+def checkpoint_weights() -> dict[str, Tensor]:
+    """As `edgetam.pt` holds them, with something of the rest of EdgeTAM beside."""
+    held = {f"image_encoder.trunk.body.{key}": value for key, value in made_up(trunk_shapes()).items()}
+    for number, width in enumerate(reversed(WIDTHS)):
+        shapes = [("weight", (256, width, 1, 1)), ("bias", (256,))]
+        laterals = made_up((f"image_encoder.neck.convs.{number}.conv.{key}", shape) for key, shape in shapes)
+        held |= laterals
+    return held | {"memory_encoder.out_proj.bias": torch.zeros(64)}
+
+
 def made_up(shapes: Iterator[tuple[str, tuple[int, ...]]]) -> dict[str, Tensor]:
     """Weights that are the same everywhere: waves, of a size that lets a signal through."""
     return {key: _wave(key, shape) for key, shape in shapes}
-
-
-def fused(trunk: Mapping[str, Tensor]) -> dict[str, Tensor]:
-    """A RepViT trunk's training weights as one convolution for each group of branches: a batch norm `X.bn`
-    beside each convolution `X.c`, and in each token mixer a 3x3 convolution, a 1x1 convolution, identity."""
-    plain: dict[str, Tensor] = {}
-    for key, value in trunk.items():
-        name = key.replace("stages_", "stages.", 1)  # as timm's feature extractor spells it
-        layer, _, last = key.rpartition(".c.")
-        if layer and last == "weight":
-            mean, variance, weight, bias = (
-                trunk[f"{layer}.bn.{part}"] for part in ("running_mean", "running_var", "weight", "bias")
-            )
-            scale = weight / torch.sqrt(variance + 1e-5)
-            name = name.removesuffix(".c.weight")
-            plain[f"{name}.weight"] = value * scale.view(-1, 1, 1, 1)
-            plain[f"{name}.bias"] = bias - mean * scale
-        elif not re.search(r"\.(c|bn)\.\w+$", key):
-            plain[name] = value
-    suffix = ".conv.weight"
-    for mixer in [key.removesuffix(suffix) for key in plain if key.endswith(f"token_mixer{suffix}")]:
-        wide, point = plain.pop(f"{mixer}.conv.weight"), plain.pop(f"{mixer}.conv1.weight")
-        plain[f"{mixer}.weight"] = wide + torch.nn.functional.pad(point + 1.0, [1, 1, 1, 1])
-        plain[f"{mixer}.bias"] = plain.pop(f"{mixer}.conv.bias") + plain.pop(f"{mixer}.conv1.bias")
-    return plain
 
 
 def image(size: int = 64) -> Tensor:
