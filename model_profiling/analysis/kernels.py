@@ -311,7 +311,7 @@ def read_xnntrace(path: Path, *, follow: bool = False) -> XnnTrace:
     trace = parse_xnntrace(read_text(path, MOST_LOG, follow=follow))
     if not trace.configured and not trace.operators:
         page = "docs/how-to/source_builds.md of the kit's repository"
-        fix = f"use a runner built with XNNPACK's log, see {page}"
+        fix = f"use a runner built with an -xnnlog preset, see {page}"
         raise InputError(f"{path} has no lines of XNNPACK's log", fix)
     return trace
 

@@ -34,6 +34,7 @@ from model_profiling.workflow.profile import ProfileOptions, ProfileOutcome, pro
     "--target", help=f"Where to measure if the config does not say: {', '.join(target_kinds()[1:])}."
 )
 @click.option("--only", multiple=True, metavar="EXPERIMENT", help="Run only this experiment (repeatable).")
+@click.option("--builtin-runner", is_flag=True, help="Use the kit's own runner in place of the config's.")
 @click.option(
     "--analysis-only", is_flag=True, help="Measure nothing; analyse and report the run of CONFIG again."
 )
@@ -50,6 +51,7 @@ def run_command(
     config: Path,
     target: str | None,
     only: tuple[str, ...],
+    builtin_runner: bool,
     analysis_only: bool,
     resume: bool,
     force: bool,
@@ -86,6 +88,7 @@ def run_command(
             config,
             options,
             target=parse_target(target) if target else None,
+            builtin_runner=builtin_runner,
             budget_s=budget_s,
             progress=progress,
         )

@@ -146,13 +146,13 @@ def read_object(path: Path, cure: str = "make one with `sme2prof config new`") -
     raise ConfigError((problem,), path)
 
 
-def load_config(path: Path, *, files: bool = True) -> ProfileConfig:
+def load_config(path: Path, *, files: bool = True, builtin: bool = False) -> ProfileConfig:
     """Load a config with absolute paths and nothing left to infer, or raise ConfigError. Without `files`,
-    model and runners need not exist."""
+    model and runners need not exist; `builtin` replaces the runners by the kit's own."""
     raw = read_object(path)
     if is_sweep(raw):
         raise InputError(f"{path} is a sweep, not the config of one run", f"use `sme2prof sweep {path}`")
-    return parse_config(raw, folder=path.parent, files=files, path=path)
+    return parse_config(raw, folder=path.parent, files=files, builtin=builtin, path=path)
 
 
 def check_config(path: Path, *, files: bool = True) -> tuple[Problem, ...]:
@@ -168,6 +168,7 @@ def parse_config(
     *,
     folder: Path,
     files: bool = True,
+    builtin: bool = False,
     path: Path | None = None,
 ) -> ProfileConfig:
     """Parse a config's JSON object as if from a file in `folder`; errors name `path`."""
@@ -177,7 +178,7 @@ def parse_config(
     except ValidationError as error:
         raise ConfigError(problems_of(error, ProfileConfig), path) from error
     written._said_otherwise = tuple(Diagnostic(None, *remark) for remark in otherwise)
-    config = _resolved(written, folder.resolve())
+    config = _resolved(written, folder.resolve(), builtin)
     problems = (*_setting_problems(written), *_pair_problems(config), *_same_runner_problems(config))
     if problems := problems or tuple(_file_problems(config) if files else ()):
         raise ConfigError(problems, path)
@@ -238,7 +239,7 @@ def _why_traced(runner: Path, built: JsonObject) -> str:
     return "its path" if any(map(_WORD.search, runner.parts[-2:])) else ""
 
 
-def _resolved(config: ProfileConfig, folder: Path) -> ProfileConfig:
+def _resolved(config: ProfileConfig, folder: Path, builtin: bool) -> ProfileConfig:
     """`config` with absolute paths, and the switch, mode and runner of every experiment."""
     experiments, remarks = [], list(config.said_otherwise)
     for experiment in config.experiments:
@@ -247,7 +248,8 @@ def _resolved(config: ProfileConfig, folder: Path) -> ProfileConfig:
             path = _runner(experiment.runner, folder)
             built = build_record(path)
             # A program that `build_runners.sh` put over the kit's runner is that runner.
-            update["runner_path"] = BUILTIN if built.get("runner") == BUILTIN else str(path)
+            own = builtin or built.get("runner") == BUILTIN
+            update["runner_path"] = BUILTIN if own else str(path)
             if experiment.mode == "timing" and (why := _why_traced(path, built)):
                 update["mode"] = "xnntrace"
                 seen = (
@@ -426,7 +428,7 @@ def _file_problems(config: ProfileConfig) -> Iterator[Problem]:
 
 _CURES = {
     "model": "export it (sme2prof export) or correct the path",
-    "runner_path": "set \"builtin\" (the kit's own: nothing to build), correct the path, or put the kit's "
-    f"runner where configs of the earlier kit expect one ({build_runners()})",
+    "runner_path": 'set "builtin" or give --builtin-runner (the kit\'s own: nothing to build), correct the '
+    f"path, or build it ({build_runners()})",
     "inputs": "correct the path, or drop it to use made-up inputs",
 }

@@ -63,10 +63,10 @@ def with_another_python() -> str:
 
 
 def build_runners() -> str:
-    """A command that puts the kit's runner where earlier configs name one, from a clone or a wheel."""
+    """A command that builds runners from ExecuTorch's source, from a clone or from an installed wheel."""
     if (_SCRIPTS / "build_runners.sh").is_file():
         return shlex.join(["bash", str(_SCRIPTS / "build_runners.sh")])
-    return shlex.join([sys.executable, "-m", "model_profiling.compat.runners"])
+    return shlex.join([sys.executable, "-m", "model_profiling.compat.source_build"])
 
 
 def sme2prof(*words: str) -> str:
@@ -92,8 +92,8 @@ def needed(module: str, extra: str) -> ModuleType:
 
 
 # `import executorch` must mean the installed wheel, found by the installer's record, never by path. A
-# checkout called `executorch` in the working folder comes before the wheel on `sys.path`, and lacks the
-# wheel's libraries and version.
+# checkout called `executorch` in the working folder (`setup_repo.sh --from-source` puts one there) comes
+# before the wheel on `sys.path`, and lacks the wheel's libraries and version.
 
 PACKAGE = "executorch"
 

@@ -62,7 +62,7 @@ def prerequisites(*, phones: bool = False) -> Diagnosis:
         checks.compiler(),
         checks.git(),
         checks.disk_space(checks.INSTALL_GB),
-        *((checks.adb()[0],) if phones else ()),
+        *((checks.adb()[0], checks.ndk()) if phones else ()),
     )
 
 
@@ -82,6 +82,8 @@ def examine() -> Diagnosis:
         adb,
         *checks.phone_settings(),
         *checks.in_use(),
+        checks.ndk(),
+        checks.cmake(),
         checks.git(),
     )
     host = _host(CheckList(results).ok)

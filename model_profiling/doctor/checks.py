@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib.metadata
 import importlib.util
+import os
 import platform
 import shutil
 import sys
@@ -90,7 +91,7 @@ def git() -> Check:
     if version and version.ok:
         return Check("git", "pass", version.stdout.strip())
     problem = f"{path} does not work" if path else "not found"
-    words = f"{problem}; needed only to get the kit, and to note the commit of a run in a store"
+    words = f"{problem}; needed only to download ExecuTorch's source"
     return Check("git", "optional", words, this_distribution().fix("git"))
 
 
@@ -99,6 +100,26 @@ def disk_space(needed_gb: float = NEEDED_GB) -> Check:
     space = f"{free:.1f} GB free in {Path.cwd()}"
     short = [space] if free < needed_gb else []
     return check_unless(short, "disk space", space, f"free at least {needed_gb:.0f} GB")
+
+
+def cmake() -> Check:
+    # pip puts them beside this Python.
+    path = os.pathsep.join([str(Path(sys.executable).parent), os.environ.get("PATH", "")])
+    lacking = [name for name in ("cmake", "ninja") if shutil.which(name, path=path) is None]
+    if lacking:
+        missing = f"no {lacking[0]}; needed only for runners built from source"
+        return Check("CMake", "optional", missing, install_extra("source-build"))
+    return Check("CMake", "pass", f"{shutil.which('cmake', path=path)}, with Ninja")
+
+
+def ndk() -> Check:
+    names = ("ANDROID_NDK", "ANDROID_NDK_HOME", "ANDROID_NDK_ROOT")
+    folder = next((os.environ[name] for name in names if os.environ.get(name)), None)
+    if folder and Path(folder, "build/cmake/android.toolchain.cmake").is_file():
+        return Check("Android NDK", "pass", folder)
+    what = f"{folder} is not an NDK" if folder else "ANDROID_NDK is not set"
+    fix = "unpack an Android NDK, r27 or newer, and set ANDROID_NDK to its folder"
+    return Check("Android NDK", "optional", f"{what}; needed only for Android runners built from source", fix)
 
 
 def adb() -> tuple[Check, tuple[str, ...]]:

@@ -19,6 +19,10 @@ What is already in place is left alone, so a second call takes a few seconds.
 Every package but torch is known by its hash (requirements/README.md).
 
   --with-tests        also install what the test suite needs
+  --from-source       also fetch ExecuTorch's source, for runners built with build_runners.sh
+  --executorch-url U  where to fetch it from   [default: the project's own repository]
+  --executorch-ref R  branch or tag            [default: the release that is installed]
+  --executorch-dir D  where to put it          [default: executorch]
   --python P          the Python to make .venv with
   --help              this text
 
@@ -28,9 +32,17 @@ HELP
 }
 
 lock=run
+from_source=no
+source_url=https://github.com/pytorch/executorch.git
+source_ref=''
+source_dir=executorch
 while [ $# -gt 0 ]; do
   case $1 in
     --with-tests) lock="test"; shift ;;
+    --from-source) from_source=yes; shift ;;
+    --executorch-url) source_url=${2:?error: --executorch-url needs a value}; shift 2 ;;
+    --executorch-ref) source_ref=${2:?error: --executorch-ref needs a value}; shift 2 ;;
+    --executorch-dir) source_dir=${2:?error: --executorch-dir needs a value}; shift 2 ;;
     --python) PYTHON=${2:?error: --python needs a program}; shift 2 ;;
     -h | --help) usage; exit 0 ;;
     *) echo "error: unknown option $1; see --help" >&2; exit 2 ;;
@@ -114,6 +126,13 @@ if [ -n "$runner" ]; then
   cat .venv/.runner
 else
   .venv/bin/python -m model_profiling.targets
+fi
+
+if [ "$from_source" = yes ] && [ ! -f "$source_dir/CMakeLists.txt" ]; then
+  step "fetching ExecuTorch's source"
+  version=$(.venv/bin/python -c 'from importlib.metadata import version; print(version("executorch"))')
+  git clone --depth 1 --branch "${source_ref:-v$version}" --recurse-submodules --shallow-submodules \
+    "$source_url" "$source_dir"
 fi
 
 step "checking the result"

@@ -141,12 +141,13 @@ def run_file(
     options: RunOptions,
     *,
     target: TargetChoice | None = None,
+    builtin_runner: bool = False,
     budget_s: float | None = None,
     progress: Progress | None = None,
 ) -> RunOutcome:
-    """Run the config in `path`; `target` and `budget_s` override its own."""
+    """Run the config in `path`; `target` and `budget_s` override its own, `builtin_runner` its runners."""
     # Analysing again needs neither the model nor the runners, which may be gone.
-    config = load_config(path, files=not options.analysis_only)
+    config = load_config(path, files=not options.analysis_only, builtin=builtin_runner)
     if target is not None:
         config = on_target(config, target)
     if budget_s is not None:

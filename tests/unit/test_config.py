@@ -325,11 +325,13 @@ def test_a_runner_is_also_looked_for_in_the_checkout(place: Path) -> None:
     assert config.experiments[0].runner == place / "executorch/cmake-out/mac-arm64/executor_runner"
 
 
-def test_runners_that_were_never_built_are_named_with_what_can_stand_for_them(place: Path) -> None:
+def test_the_kits_own_runner_can_stand_for_runners_that_were_never_built(place: Path) -> None:
     path = earlier_config(place, runner_path="executorch/cmake-out/mac-arm64/executor_runner")
     for runner in (place / "executorch").rglob("executor_runner"):
         runner.unlink()
-    complains(path, "runner_path", "builtin build_runners.sh")
+    complains(path, "runner_path", "--builtin-runner build_runners.sh")
+    config = load_config(path, builtin=True)
+    assert [(each.runner, each.sme2) for each in config.experiments] == [(None, "on"), (None, "off")]
 
 
 def test_pairs_left_out_are_found_by_name_and_threads(place: Path) -> None:

@@ -141,6 +141,19 @@ def test_packages_that_do_not_fit_are_named_also_those_executorch_needs(monkeypa
     assert (torchao.status, torchao.found) == ("fail", "not installed")
 
 
+@pytest.mark.parametrize("variable", ["ANDROID_NDK", "ANDROID_NDK_HOME", "ANDROID_NDK_ROOT"])
+def test_the_ndk_is_looked_at(variable, tmp_path, monkeypatch):
+    for name in ("ANDROID_NDK", "ANDROID_NDK_HOME", "ANDROID_NDK_ROOT"):
+        monkeypatch.delenv(name, raising=False)
+    assert checks.ndk().found.startswith("ANDROID_NDK is not set")
+    monkeypatch.setenv(variable, str(tmp_path))
+    assert checks.ndk().status == "optional" and str(tmp_path) in checks.ndk().found
+    toolchain = tmp_path / "build" / "cmake" / "android.toolchain.cmake"
+    toolchain.parent.mkdir(parents=True)
+    toolchain.touch()
+    assert checks.ndk().status == "pass"
+
+
 def keys_of(found: Any) -> Any:
     """The keys of a JSON object at every depth; entries of a list are one kind of thing."""
     if isinstance(found, dict):
@@ -198,6 +211,16 @@ def test_what_is_optional_has_its_fix_and_does_not_fail() -> None:
 def test_too_little_disk_space_fails(tiny_disk: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tiny_disk)
     assert checks.disk_space().status == "fail"
+
+
+def test_cmake_needs_ninja(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PATH", str(tmp_path))
+    monkeypatch.setattr(sys, "executable", str(tmp_path / "bin" / "python"))
+    assert checks.cmake().status == "optional"
+    command(tmp_path, "cmake", "exit 0")
+    assert "no ninja" in checks.cmake().found and "pip install" in checks.cmake().fix
+    command(tmp_path / "bin", "ninja", "exit 0")  # as pip puts it
+    assert checks.cmake().status == "pass"
 
 
 def test_a_git_that_only_asks_for_the_developer_tools_is_none(tmp_path, monkeypatch):

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from said import says
 
-from model_profiling.compat import runners, scripts, validate_setup
+from model_profiling.compat import scripts, source_build, validate_setup
 from model_profiling.compat.scripts import run_tool
 from model_profiling.core import process
 from model_profiling.core.errors import SetupError
@@ -31,7 +31,7 @@ def _as_before() -> Iterator[None]:
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP])
-def test_the_end_is_that_of_ctrl_c(number, monkeypatch, capsys):
+def test_the_end_is_that_of_ctrl_c(number, monkeypatch, capsys, tmp_path):
     def work(*_words: object, **_options: object) -> int:
         signal.raise_signal(number)
         return 0
@@ -39,11 +39,12 @@ def test_the_end_is_that_of_ctrl_c(number, monkeypatch, capsys):
     monkeypatch.setattr(build_ahead, "build_runner", work)
     monkeypatch.setattr("model_profiling.workflow.profile.find_or_export", work)
     monkeypatch.setattr(validate_setup, "examine", work)
-    monkeypatch.setattr(runners, "_write_programs", work)
+    monkeypatch.setattr(source_build, "choose_presets", work)
+    build = ["--from-source", str(tmp_path / "executorch")]
     mains: dict[str, Callable[[], int]] = {
         "tools": lambda: run_tool(work, argparse.Namespace()),
         "runner": build_ahead.main,
-        "runners": lambda: runners.main([]),
+        "source builds": lambda: source_build.main(build),
         "quick test": lambda: scripts.run_quick_test(""),
         "validate_setup": lambda: validate_setup.validate_setup(""),
     }

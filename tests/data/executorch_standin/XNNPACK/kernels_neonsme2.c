@@ -1,0 +1,1 @@
+int xnn_neonsme2_kernels(void) { return 1; }
