@@ -5,8 +5,11 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from functools import reduce
 from itertools import groupby
 from pathlib import Path
+
+import numpy as np
 
 from model_profiling.analysis.causes.language import smaller_weights
 from model_profiling.config import names
@@ -30,8 +33,10 @@ from model_profiling.report.language import (
     ReadPerToken,
     language_document,
 )
+from model_profiling.runs.comparability import timed
 from model_profiling.runs.feeding import input_names
-from model_profiling.statistics.speedup import median_interval
+from model_profiling.statistics.measure import Rule
+from model_profiling.statistics.speedup import growth, median_interval
 from model_profiling.targets import open_target, plan_targets
 from model_profiling.workflow.measure import RunOptions
 from model_profiling.workflow.profile import (
@@ -156,6 +161,7 @@ def profile_language(
     )
     language = replace(
         _gather(program, phases, cases, data, left_out),
+        slope=_slope([pair for pair in zip(asked, outcomes, strict=True) if pair[0].phase == "answer"]),
         warnings=tuple(str(line) for line in warnings),
     )
     files.write_json(home / FACTS, language.facts())
@@ -269,6 +275,29 @@ def _found(asked: _Asked, outcome: ProfileOutcome, home: Path) -> LanguageCase:
         kernels=_kernels(outcome),
         findings=findings,
     )
+
+
+def _slope(answers: Sequence[tuple[_Asked, ProfileOutcome]]) -> tuple[float, float, float] | None:
+    """What a token takes longer for every 1,000 tokens of context, over the launches that all positions
+    share."""
+    known = [
+        (each.position, outcome.main.run.journal, outcome.main.data.headline) for each, outcome in answers
+    ]
+    timed_at = [
+        (position, timed(journal, headline.series))
+        for position, journal, headline in known
+        if journal is not None and headline is not None and headline.latency is not None
+    ]
+    if len(timed_at) < max(2, len(answers)):
+        return None
+    rule = reduce(Rule.together, (found.rule for _, found in timed_at))
+    launches = [found.by(rule).launches for _, found in timed_at]
+    shared = [name for name in launches[0] if all(any(found.get(name, ())) for found in launches)]
+    medians = [
+        [float(np.median(np.concatenate([turn for turn in found[name] if turn]))) for found in launches]
+        for name in shared
+    ]
+    return growth(medians, [position / 1000 for position, _ in timed_at])
 
 
 def _kernels(outcome: ProfileOutcome) -> tuple[str, ...]:

@@ -22,6 +22,7 @@ from model_profiling.statistics.speedup import (
     Verdict,
     compare_launches,
     compare_many,
+    growth,
     precise_enough,
 )
 
@@ -247,6 +248,17 @@ def test_launches_are_processes() -> None:
     warned = {one.code: str(one) for one in latency_warnings([[1.0] * 3] * 2, in_turns=True)}
     says(warned["rounds"], "launches", "2; measure at least 6")
     says(warned["runs"], "inferences: 3", "--budget")
+
+
+def test_growth_is_a_line_through_each_launch_with_its_interval() -> None:
+    noise = np.random.default_rng(31)
+    flat = [[5.0 + 0.01 * noise.normal() for _ in range(3)] for _ in range(8)]
+    found = growth(flat, (0, 0.25, 1.0))
+    assert found is not None and found[1] < 0 < found[2], "no growth: the interval holds zero"
+    grown = [[ms + 2 * at for ms, at in zip(launch, (0, 0.25, 1.0), strict=True)] for launch in flat]
+    slope, low, high = growth(grown, (0, 0.25, 1.0)) or (0, 0, 0)
+    assert low < 2 < high and slope == pytest.approx(2, abs=0.05)
+    assert growth(flat[:2], (0, 0.25, 1.0)) is None and growth([[1.0]] * 8, (0,)) is None
 
 
 @pytest.mark.parametrize(
