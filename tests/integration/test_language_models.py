@@ -154,7 +154,6 @@ def test_one_method_takes_prompts_and_tokens_also_in_executorchs_own_runner(expo
     [
         ("tiny_llama@prompt=256", "a prompt of 256 tokens does not fit a cache for 128"),
         ("tiny_llama@methods=3", "no layout with 3 methods"),
-        ("tiny_llama@custom_ops=2", "custom_ops is 2; give 1 for custom operators, 0 for plain ones"),
     ],
 )
 def test_options_that_do_not_fit_are_refused(spec: str, said: str, tmp_path: Path) -> None:

@@ -39,7 +39,7 @@ def told(found: Language, question: str) -> str:
 
 
 def test_growth_over_the_context_is_told_only_if_it_is_more_than_noise() -> None:
-    cases = answer(0, 10, 1), answer(500, 11, 1.5), answer(2000, 14, 4)
+    cases = answer(0, 10), answer(500, 11), answer(2000, 14)
     grows = language(*cases, slope=(2.0, 1.9, 2.1))
     says(
         told(grows, "Where"),
@@ -47,7 +47,7 @@ def test_growth_over_the_context_is_told_only_if_it_is_more_than_noise() -> None
     )
     assert grows.facts()["slope"] == (2.0, 1.9, 2.1)
     assert "A token takes" not in told(language(*cases, slope=(0.5, -0.1, 1.1)), "Where")
-    for noisy in (language(answer(0, 10, 1, 0.5), answer(2000, 14, 1.4, 0.5)), language(answer(0, 10, 1))):
+    for noisy in (language(answer(0, 10, 0.5), answer(2000, 14, 0.5)), language(answer(0, 10))):
         assert "longer" not in told(noisy, "Where")
 
 
