@@ -160,8 +160,7 @@ def work_cells(operators: Sequence[Operator]) -> tuple[str, str]:
 
 
 VARIANT_NOTE = (
-    "Variant (a column of comparisons and of the HTML report): the kind of kernel that the backend chose; "
-    "XNNPACK's PF32, PF16 and PQS8 are for SME and SME2."
+    "Variant: the kind of kernel that the backend chose; XNNPACK's PF32, PF16 and PQS8 are for SME and SME2."
 )
 
 
