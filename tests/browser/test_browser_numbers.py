@@ -103,7 +103,7 @@ def test_every_number_is_in_a_file_of_the_run(opened: Open, written: Written, ru
             wrong += unexplained(table, files)
     wrong += [f"{text!r}: {number}" for text in _sentences(found) for number in known.unknown(text)]
     assert not wrong, "\n".join(wrong)
-    assert {"layer", "kernel", "what"} <= kinds
+    assert {"layer", "backend", "what"} <= kinds
 
 
 _DERIVED = re.compile(r"%|launch")
