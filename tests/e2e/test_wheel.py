@@ -139,7 +139,7 @@ def test_runs_are_read_without_executorch_torch_and_pandas(readers: Environment)
         f"events = model_profiling.read_etdump({str(dump)!r})\n"
         f"table = model_profiling.analyse({str(run)!r}).operators\n"
         "assert len(events) and events.duration_ns.sum() > 0\n"
-        "assert table._repr_html_() is None and table[0]['name'] in [row['name'] for row in table]\n"
+        "assert table[0]['name'] in [row['name'] for row in table]\n"
         "assert not {'pandas', 'torch', 'executorch'} & set(sys.modules), 'loaded'\n"
         "for each in (events, table):\n"
         "    try:\n"
