@@ -34,6 +34,7 @@ from model_profiling.targets.remote import android, scripts
 from model_profiling.targets.remote.shell import LinkLost, Shell
 
 GITHUB = ROOT / ".github"
+EXAMPLES = ROOT / "docs" / "examples" / "github-actions"
 
 
 def load(path: Path) -> Any:
@@ -48,7 +49,7 @@ def test_a_commit_is_checked_by_lint_and_so_is_the_suite() -> None:
     checked = {word for words in lint.commands(ROOT).values() for word in words if word.endswith(".yml")}
     assert {ROOT / word for word in checked} == {
         *GITHUB.rglob("*.yml"),
-        *(ROOT / "docs/examples/github-actions").glob("*.yml"),
+        *EXAMPLES.glob("*.yml"),
     }
 
 
@@ -188,6 +189,31 @@ def test_a_release_is_its_tag_its_version_and_its_changes(tmp_path: Path) -> Non
     assert ("dev" in version) == (version not in numbers)
 
 
+def test_only_known_actions_at_commits_are_used() -> None:
+    own = "".join(path.read_text(encoding="utf-8") for path in (GITHUB / "workflows").glob("*.yml"))
+    known = dict(re.findall(r"uses: ([\w/-]+)@([0-9a-f]{40})", own))
+    for path in EXAMPLES.glob("*.yml"):
+        text = path.read_text(encoding="utf-8")
+        used = re.findall(r"uses: (\S+)@(\S+) # v\d+\.\d+\.\d+\n", text)
+        assert len(used) == text.count("uses: ") and "secrets." not in text
+        assert "permissions:\n  contents: read\n" in text
+        for action, commit in used:
+            assert re.fullmatch("[0-9a-f]{40}", commit) and action.startswith("actions/")
+            assert known.get(action, commit) == commit, action
+
+
+def test_pull_requests_neither_change_the_store_nor_push_a_waiting_push_out() -> None:
+    whole = load(EXAMPLES / "latency-gate.yml")
+    writing = [
+        step
+        for step in next(iter(whole["jobs"].values()))["steps"]
+        if "store add" in str(step) or "save@" in str(step)
+    ]
+    assert len(writing) == 2 and all("github.event_name == 'push'" in step["if"] for step in writing)
+    # GitHub keeps one waiting run of a group: the groups of pull requests are their own.
+    assert "github.event_name == 'push' && 'main' || github.ref" in whole["concurrency"]["group"]
+
+
 # With what a shell would obey: where quoting is forgotten, the text is another.
 ODD = "/data/it's $HOME/`x`"
 RENDERED = {
@@ -254,7 +280,7 @@ def texts() -> dict[str, str]:
             found[f"{name}-{number}.sh"] = f"#!/bin/sh\n{inner}\n"
     found["as_sent.sh"] = f"#!/bin/sh\n{as_sent('true')}\n"
     found |= {f"{name}-program.sh": text for name, text in WRITTEN.items()}
-    folders = ROOT / ".github" / "workflows", ROOT / "docs" / "examples" / "github-actions"
+    folders = GITHUB / "workflows", EXAMPLES
     for path in (found for folder in folders for found in sorted(folder.glob("*.yml"))):
         for job, told in YAML(typ="safe").load(path)["jobs"].items():
             steps = [step["run"] for step in told["steps"] if "run" in step]

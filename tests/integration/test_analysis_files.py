@@ -11,7 +11,6 @@ from pathlib import Path
 
 import pytest
 from recorded_dumps import record
-from recorded_runs import dumps_in
 
 from model_profiling.analysis.operators import read_timed
 from model_profiling.compat.input_files import analyse_timeline
@@ -173,17 +172,6 @@ def test_operator_files_carry_statistics_and_the_place_in_the_model(analysed: Pa
     assert [row["origin"] for row in details if row["kind"] == "transpose"] == ["lowering", "lowering"]
 
 
-def test_json_goes_to_stdout_and_the_script_does_the_same_job(run_dir: Path, sme2prof, script) -> None:
-    done = sme2prof("analyze", run_dir, "--json")
-    facts = json.loads(done.stdout)
-    assert done.ok and facts["etdump_count"] == 2
-    assert facts["csv_files"] and all(entry["csv_timeline"] for entry in facts["per_etdump"])
-    (run_dir / "analysis_summary.json").unlink()
-    done = script("scripts/analyze_results.py", "--run-dir", run_dir)
-    assert done.ok, done.stderr
-    assert (run_dir / "analysis_summary.json").is_file()
-
-
 def test_a_bare_folder_and_a_single_dump_are_enough(recorded: Path, tmp_path: Path, sme2prof) -> None:
     dump = next((recorded / "linux_sme2_on").glob("*.etdump"))
     alone = tmp_path / "from_someone" / "run.etdump"
@@ -201,50 +189,12 @@ def test_a_bare_folder_and_a_single_dump_are_enough(recorded: Path, tmp_path: Pa
     assert analyse(alone).model == str(alone.with_name("anything.pte"))
 
 
-@pytest.mark.parametrize(
-    ("damage", "says"),
-    [
-        (lambda run_dir: (run_dir / "manifest.json").write_text("{"), "manifest.json"),
-        (lambda run_dir: [path.unlink() for path in dumps_in(run_dir)], "no .etdump file"),
-        (lambda run_dir: [path.write_bytes(b"ED00") for path in dumps_in(run_dir)], "ETDump"),
-        (shutil.rmtree, "there is no"),
-    ],
-)
-def test_what_cannot_be_analysed_is_one_line_and_exit_2(run_dir: Path, sme2prof, damage, says: str) -> None:
-    damage(run_dir)
-    done = sme2prof("analyze", run_dir)
-    assert done.returncode == 2 and done.stderr.startswith("error: ") and says in done.stderr
-    assert len(done.stderr.strip().splitlines()) == 1
-    assert not (run_dir / "analysis_summary.json").exists()
-
-
 def test_a_damaged_neighbour_program_is_a_warning_but_a_named_one_an_error(run_dir: Path, sme2prof) -> None:
     pte = next((run_dir.parents[1] / "artifacts").glob("*.pte"))
     pte.write_bytes(pte.read_bytes()[:1000])
     done = sme2prof("analyze", run_dir)
     assert done.ok and "warning: " in done.stderr and "continues without it" in done.stderr
     assert sme2prof("analyze", run_dir, "--model", pte).returncode == 2
-
-
-def test_emulated_times_are_never_called_latencies(run_dir: Path, sme2prof) -> None:
-    manifest = json.loads((run_dir / "manifest.json").read_text())
-    manifest["target"] = {"name": "emulated", "platform": "emulated", "times": "emulated"}
-    (run_dir / "manifest.json").write_text(json.dumps(manifest))
-    done = sme2prof("analyze", run_dir)
-    assert done.ok and "emulated run" in done.stdout
-    assert " ms" not in done.stdout
-    summary = json.loads((run_dir / "analysis_summary.json").read_text())
-    assert {entry["times"] for entry in summary["series"]} == {"emulated"}
-    assert {finding["max_gain_pct"] for finding in summary["findings"]} <= {None}
-    assert "an emulated run" in summary["pairs"][0]["not_comparable"]
-    alone = analyse(next(run_dir.rglob("*_t1.etdump")))
-    assert alone.series[0].times is Times.EMULATED, "a dump named by itself is still an emulated one"
-
-
-def test_rounds_of_an_experiment_are_not_experiments_of_their_own(recorded: Path) -> None:
-    analysis = analyse(recorded)
-    assert [series.first.dump.round for series in analysis.series] == [0, 0]
-    assert [[dump.dump.round for dump in series.rounds] for series in analysis.series] == [[0, 1], [0, 1]]
 
 
 def test_etdump_to_csv(recorded: Path, tmp_path: Path, script) -> None:
@@ -264,25 +214,6 @@ def test_etdump_to_csv(recorded: Path, tmp_path: Path, script) -> None:
     assert {row["run_index"] for row in rows_of(tmp_path / f"{dump.stem}_exec_run3_timeline.csv")} == {"3"}
     done = script("tools/etdump_to_csv.py", "--etdump", dump, "--out-dir", tmp_path, "--run-index", RUNS)
     assert done.returncode == 2 and "choose from 0 to 5" in done.stderr
-
-
-def test_analyze_etdump_csv_compares_two_timelines(analysed: Path, tmp_path: Path, script) -> None:
-    off, on = (
-        Path(shutil.copy(next((analysed / f"linux_sme2_{x}").glob("*_all_runs_timeline.csv")), tmp_path))
-        for x in ("off", "on")
-    )
-    done = script(
-        "tools/analyze_etdump_csv.py", "--timeline-csv", off, "--compare", on, "--name1", "SME2-Off",
-        "--name2", "SME2-On", "--output-dir", tmp_path / "out", "--verbose",
-    )  # fmt: skip
-    assert done.ok, done.stderr
-    assert "SME2-Off" in done.stdout and "Convolution (NHWC, F16)" in done.stdout
-    (whole,) = rows_of(next((tmp_path / "out").glob("*_e2e_comparison.csv")))
-    speedup = float(whole["SME2-Off_ms"]) / float(whole["SME2-On_ms"])
-    assert float(whole["speedup_of_SME2-On"]) == pytest.approx(speedup, rel=1e-3)
-    assert len(list((tmp_path / "out").glob("*_operator_details.csv"))) == 2
-    wrong = script("tools/analyze_etdump_csv.py", "--timeline-csv", analysed / "manifest.json")
-    assert wrong.returncode == 2 and "is not a timeline" in wrong.stderr
 
 
 def test_a_timeline_says_the_same_as_its_dump(analysed: Path) -> None:

@@ -5,58 +5,12 @@ from __future__ import annotations
 import json
 import sys
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any
 
 import pytest
-from conftest import missing
-from recorded_dumps import record, target
 from said import says
 
-from model_profiling.core.errors import SetupError
-from model_profiling.program.category import Category
-from model_profiling.runs import Times
-from model_profiling.workflow.analyse import analyse
-
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="QEMU's user mode runs on Linux only")
-
-
-@pytest.fixture(scope="module")
-def run_dir(exported, tmp_path_factory) -> tuple[Path, Path]:
-    try:
-        target("emulated")
-    except SetupError as problem:
-        missing(str(problem))
-    art = exported("toy_cnn", "fp32")
-    folder = tmp_path_factory.mktemp("runs") / "emulated"
-    for experiment, disable in (("sme2_on", ()), ("sme2_off", ("sme2",))):
-        stem = f"{art.pte.stem}_{experiment}_t1"
-        record(art.pte, folder / experiment, stem, on="emulated", warmup=0, runs=2, disable=disable)
-    return folder, art.pte
-
-
-@pytest.mark.parametrize("with_program", [True, False])
-def test_operators_that_moved_to_sme2_kernels_are_paired(run_dir, with_program) -> None:
-    folder, pte = run_dir
-    analysis = analyse(folder, model=pte if with_program else None)
-    assert [series.sme2 for series in analysis.series] == [False, True]
-    assert all(series.breakdown.closes and series.runs == 2 for series in analysis.series)
-    (pairing,) = analysis.pairings
-    assert pairing.matched_by == ("graph node" if with_program else "order")
-    changed = pairing.changed("kernel changed")
-    assert {one.families for one in changed} == {("F32", "PF32")}
-    assert [one.category for one in changed].count(Category.CONV) == 3
-    assert all(one.main.packed for one in changed)
-    assert len(pairing.operators) == len(analysis.series[0].operators)
-
-
-def test_emulated_times_give_neither_speedups_nor_findings_about_time(run_dir: tuple[Path, Path]) -> None:
-    folder, pte = run_dir
-    analysis = analyse(folder, model=pte)
-    assert {series.times for series in analysis.series} == {Times.EMULATED}
-    (pairing,) = analysis.pairings
-    assert pairing.traced_ratio is None and "an emulated run" in pairing.not_comparable
-    assert {finding.max_gain_pct for finding in analysis.findings} <= {None}
 
 
 LAYERS = """

@@ -356,13 +356,6 @@ def test_a_full_disk_is_said_and_nothing_half_written_stays(sme2prof: Run, tiny_
     assert not any(path.is_file() for path in tiny_disk.rglob("*"))
 
 
-def test_an_unwritable_folder_is_said(sme2prof: Run, tmp_path: Path) -> None:
-    (tmp_path / "file").touch()
-    done = sme2prof("export", "toy_cnn", "--outdir", tmp_path / "file" / "artifacts")
-    assert done.returncode == 2
-    assert "a part of the path is a file" in done.stderr
-
-
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
 def test_an_interrupted_export_leaves_no_half_file(number: signal.Signals, tmp_path, warm_words) -> None:
     """The program is stopped the moment its first part file appears, between making and renaming it."""
@@ -380,10 +373,3 @@ def test_an_interrupted_export_leaves_no_half_file(number: signal.Signals, tmp_p
     assert child.returncode == 130, said
     assert said.decode().startswith("error: interrupted")
     assert list(tmp_path.iterdir()) == []
-
-
-def test_the_documented_script_does_the_same(script, exported, tmp_path: Path) -> None:
-    done = script("export/export_model.py", "--model", "toy_cnn", "--quantize", "--outdir", tmp_path)
-    assert done.returncode == 0, done.stderr
-    made = tmp_path / "toy_cnn_xnnpack_int8.pte"
-    assert made.read_bytes() == exported("toy_cnn", "int8").pte.read_bytes()

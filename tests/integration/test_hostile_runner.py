@@ -59,27 +59,6 @@ def test_a_log_without_end_takes_neither_memory_nor_disk(tmp_path: Path) -> None
         assert b" bytes left out]\n" in log.read_bytes()
 
 
-def test_a_time_limit_holds_for_what_went_into_a_session_of_its_own(tmp_path: Path) -> None:
-    began = time.monotonic()
-    escaping = _start(tmp_path, f"setsid -f sh -c 'echo $$ >{tmp_path}/pid; exec sleep 46'; sleep 46")
-    said = escaping.communicate(timeout=60)[1]
-    assert escaping.returncode == 2 and "2 s" in said
-    assert time.monotonic() - began < 30
-    assert _gone(int((tmp_path / "pid").read_text()))
-
-
-@pytest.mark.parametrize("number", [signal.SIGHUP, signal.SIGKILL])
-def test_no_runner_is_left_behind(tmp_path: Path, number: signal.Signals) -> None:
-    child = _start(tmp_path, f"echo $$ >{tmp_path}/part; mv {tmp_path}/part {tmp_path}/pid; exec sleep 46")
-    until = time.monotonic() + 30
-    while not (tmp_path / "pid").exists() and time.monotonic() < until:
-        time.sleep(0.02)
-    child.send_signal(number)
-    said = child.communicate(timeout=30)[1]
-    assert child.returncode == (-number if number == signal.SIGKILL else 130), said
-    assert _gone(int((tmp_path / "pid").read_text()))
-
-
 def test_what_a_runner_leaves_running_ends_with_it(tmp_path: Path) -> None:
     leaving = ["sh", "-c", "setsid -f sh -c 'echo $$; exec sleep 46'; sleep 0.3"]
     done = Transport().run(leaving, folder=str(tmp_path), timeout=20, cores=())

@@ -5,18 +5,16 @@ from __future__ import annotations
 
 import os
 import re
-import signal
 import subprocess
 import sys
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import ExitStack
 from datetime import datetime
 from pathlib import Path
 
 import pytest
 from conftest import ROOT, missing
-from said import says, says_together
+from said import says
 from ssh_server import SshServer
 
 from model_profiling.core.errors import InputError, SetupError
@@ -89,15 +87,6 @@ def span_of(home: Path) -> tuple[float, float]:
     return min(began), max(start + entry.seconds for start, entry in zip(began, entries, strict=True))
 
 
-def test_without_a_place_for_locks_it_measures_and_says_so(sme2prof, exported, tmp_path, monkeypatch) -> None:
-    (tmp_path / "state").touch()
-    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
-    words = ("--target", "host", "--quick", "--budget", 1, "--outdir", tmp_path / "o")
-    done = sme2prof("profile", exported("toy_cnn").pte, *words)
-    assert done.returncode == 0
-    says_together(done.stderr, "warning", "other measurements", tmp_path / "state")
-
-
 def test_a_phone_serves_one_run_at_a_time(adb, phones, exported, sme2prof, monkeypatch, tmp_path) -> None:
     monkeypatch.setenv("PATH", adb.environment["PATH"])
     one, other = phones("One"), phones("Other")
@@ -167,55 +156,3 @@ def test_a_job_that_finds_no_room_is_one_line_with_a_cure(tmp_path: Path) -> Non
         assert own.returncode == scripts.NOT_BEGUN, "a program may end as it likes"
     finally:
         target.close()
-
-
-_MAKE_ONE = """
-import sys, time
-from pathlib import Path
-from ssh_server import SshServer
-server = SshServer(Path(sys.argv[1]))
-server.start()
-print("there", flush=True)
-time.sleep(600)
-"""
-
-
-@pytest.mark.usefixtures("server")  # where there can be none, this is skipped too
-def test_nothing_of_a_server_remains_when_its_maker_is_killed(tmp_path: Path) -> None:
-    own = tmp_path / "killed"
-    own.mkdir()
-    env = {**os.environ, "PYTHONPATH": f"{ROOT}:{ROOT / 'tests'}"}
-    command = [sys.executable, "-c", _MAKE_ONE, str(own)]
-    with subprocess.Popen(command, stdout=subprocess.PIPE, env=env, text=True) as maker:
-        assert maker.stdout is not None and maker.stdout.readline() == "there\n"
-        # Something that runs there and, without a process namespace, ends with its connection.
-        waits = f"cat\0{own / 'config'}\0-\0".encode()
-        words = ["ssh", "-F", str(own / "config"), "board", f"exec cat {own / 'config'} -"]
-        client = subprocess.Popen(words, stdin=subprocess.PIPE, stdout=subprocess.DEVNULL)
-        _until(lambda: waits in _told_of(own))
-        maker.send_signal(signal.SIGKILL)
-    if os.getuid() == 0:
-        client.wait(timeout=20)
-    client.kill()
-    client.communicate()
-    _until(lambda: not _told_of(own))
-
-
-def _until(condition: Callable[[], bool]) -> None:
-    limit = time.monotonic() + 60
-    while not condition():
-        assert time.monotonic() < limit
-        time.sleep(0.05)
-
-
-def _told_of(folder: Path) -> list[bytes]:
-    """Processes whose command line names `folder`."""
-    found = []
-    for path in Path("/proc").glob("[0-9]*/cmdline"):
-        try:
-            words = path.read_bytes()
-        except OSError:
-            continue
-        if str(folder).encode() in words:
-            found.append(words)
-    return found

@@ -370,9 +370,6 @@ def test_a_phone_that_is_gone_is_put_right_when_it_is_back(bench: Bench) -> None
     bench.check_whole()
 
 
-CHIP = "/sys/class/thermal/thermal_zone0/temp"
-
-
 @pytest.mark.parametrize("bench", ["boost"], indirect=True)
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGHUP, signal.SIGKILL])
 def test_a_run_that_is_ended_from_outside(bench: Bench, number: signal.Signals, sme2prof, tmp_path) -> None:

@@ -24,14 +24,11 @@ from model_profiling.config.reading import parse_config
 from model_profiling.config.series import Series
 from model_profiling.config.settings import ProfileConfig
 from model_profiling.core import process
-from model_profiling.core.errors import InputError
 from model_profiling.etdump import read_etdump
 from model_profiling.runner.features import host_features
-from model_profiling.runs import Times
 from model_profiling.runs.comparability import timed
 from model_profiling.runs.journal import Journal
 from model_profiling.statistics.speedup import Verdict
-from model_profiling.targets import TargetChoice, open_target
 from model_profiling.validation.validate import validate
 from model_profiling.workflow.measure import RunOptions, run_config
 
@@ -222,23 +219,6 @@ def test_thread_counts_are_swept_and_kept_apart(exported, tmp_path: Path) -> Non
     assert [found.baseline.threads for found in outcome.run.metrics.comparisons] == [1, 2]
 
 
-def test_one_crashing_experiment_does_not_cost_the_others(exported, cli, tmp_path: Path) -> None:
-    crasher = tmp_path / "executor_runner"
-    crasher.write_text("#!/bin/sh\nkill -SEGV $$\n")
-    crasher.chmod(0o755)
-    raw = raw_config(exported("toy_cnn", "fp32").pte, tmp_path / "run")
-    raw["experiments"].append({"name": "own", "runner_path": str(crasher), "runs": 3})
-    (tmp_path / "c.json").write_text(json.dumps(raw))
-    done = cli("run", "c.json")
-    assert done.returncode == 2
-    assert re.search(r"error: own\b.*SIGSEGV", done.stderr)
-    manifest = load(tmp_path / "run" / "manifest.json")
-    assert manifest["state"] == "failed"
-    states = {result["experiment"]: result["state"] for result in manifest["results"]}
-    assert states == {"one": "done", "two": "done", "own": "failed"}
-    assert len(load(tmp_path / "run" / "metrics.json")["latencies"]) == 2
-
-
 def test_only_measures_one_and_the_rest_follows(exported, cli, tmp_path: Path) -> None:
     raw = raw_config(exported("toy_cnn", "fp32").pte, tmp_path / "run")
     (tmp_path / "c.json").write_text(json.dumps(raw))
@@ -268,32 +248,6 @@ def test_experiments_measured_apart_are_not_paired_by_round(exported, tmp_path: 
     together = run_config(checked(raw))
     assert together.run.metrics
     assert not together.run.metrics.comparisons[0].speedup.method.startswith("separate runs")
-
-
-def test_a_finished_run_is_kept_under_its_date_by_a_new_one(exported, cli, tmp_path: Path) -> None:
-    raw = raw_config(exported("toy_cnn", "fp32").pte, tmp_path / "run")
-    (tmp_path / "c.json").write_text(json.dumps(raw))
-    assert cli("run", "c.json").ok
-    first = load(tmp_path / "run" / "manifest.json")
-    again = cli("run", "c.json")
-    begun = re.sub(r"\D", "", first["sessions"][0]["started"])
-    kept = tmp_path / f"run-{begun[:8]}-{begun[8:14]}"
-    assert again.ok and str(kept) in again.stdout
-    assert load(kept / "manifest.json") == first
-
-
-def test_resume_refuses_another_model_or_config(exported, tmp_path: Path) -> None:
-    model = tmp_path / "m.pte"
-    model.write_bytes(exported("toy_cnn", "fp32").pte.read_bytes())
-    raw = raw_config(model, tmp_path / "run")
-    run_config(checked(raw), RunOptions(only=frozenset({"one"})))
-    changed = json.loads(json.dumps(raw))
-    changed["experiments"][1]["runs"] = 9
-    with pytest.raises(InputError, match="cannot be continued"):
-        run_config(checked(changed), RunOptions(resume=True))
-    model.write_bytes(exported("toy_cnn", "fp16").pte.read_bytes())
-    with pytest.raises(InputError, match="cannot be continued"):
-        run_config(checked(raw), RunOptions(resume=True))
 
 
 def test_analysis_only_starts_no_process(exported, cli, tmp_path: Path) -> None:
@@ -377,17 +331,6 @@ def test_an_interrupted_run_can_be_continued(long_run, cli, tmp_path: Path, numb
     assert [result["rounds"] for result in manifest["results"]] == [begun, begun]
 
 
-def test_two_runs_into_one_directory_are_refused(long_run, cli) -> None:
-    child = long_run()
-    try:
-        second = cli("run", "c.json", "--resume")
-        assert second.returncode == 2
-        says(second.stderr, "in use", f"process {child.pid},")
-    finally:
-        child.send_signal(signal.SIGINT)
-        child.communicate(timeout=30)
-
-
 def test_a_full_disk_is_one_line_and_the_run_continues(exported, cli, tiny_disk, tmp_path) -> None:
     raw = raw_config(
         exported("toy_cnn", "fp32").pte, tiny_disk / "run", schedule={"rounds": 2, "budget_s": 0.1}
@@ -407,15 +350,3 @@ def test_a_full_disk_is_one_line_and_the_run_continues(exported, cli, tiny_disk,
     done = cli("run", "c.json", "--resume")
     assert done.ok, done.tail()
     assert load(tiny_disk / "run" / "manifest.json")["state"] == "finished"
-
-
-def test_a_trace_experiment_gives_kernels_and_no_latency(exported, tmp_path: Path) -> None:
-    raw = raw_config(exported("toy_cnn", "fp32").pte, tmp_path / "run")
-    raw |= {"experiments": [{"name": "x_trace", "mode": "xnntrace", "runs": 2, "warmup": 0}], "analysis": {}}
-    outcome = run_config(checked(raw), target=open_target(TargetChoice("host")))
-    (result,) = outcome.run.results
-    assert result.xnntrace_log == f"x_trace/{Path(raw['model']).stem}_x_trace_t1_xnntrace.log"
-    assert result.kernels and result.etdump and result.latency is None
-    assert outcome.run.times is Times.TRACED
-    assert outcome.run.metrics is not None and outcome.run.metrics.latencies == ()
-    assert not list((tmp_path / "run").rglob("*_robust_stats.json"))

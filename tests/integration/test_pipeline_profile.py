@@ -11,19 +11,14 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from conftest import ON_ARM
 from rendered_markdown import read_html
 from said import says
 
 import model_profiling
-from model_profiling.config.reading import load_config
 from model_profiling.core.errors import ExportError, InputError
 from model_profiling.runner.features import host_features
-from model_profiling.runs.journal import Journal
-from model_profiling.targets import TargetChoice
 from model_profiling.targets.host import HostTarget
-from model_profiling.workflow.measure import RunOptions
-from model_profiling.workflow.profile import QUICK, ProfileOptions, find_or_export, make_config, profile_one
+from model_profiling.workflow.profile import QUICK, ProfileOptions, find_or_export, make_config
 
 
 @pytest.mark.quick
@@ -74,40 +69,6 @@ def test_quick_sets_less_of_everything_and_says_what_that_costs(exported, cli, t
     config = make_config(HostTarget(), model, tmp_path / "host", asked)
     assert (config.schedule.rounds, config.schedule.budget_s) == (QUICK["rounds"], 9)
     assert [(each.sme2, each.runs) for each in config.experiments] == [("on", 5), ("off", 5)]
-
-
-@pytest.mark.usefixtures("emulated")
-def test_auto_gives_a_baseline_on_arm_and_the_evidence_of_emulation(exported, tmp_path: Path) -> None:
-    if "sme2" in host_features():
-        pytest.skip("this CPU has SME2: one place does both")
-    options = ProfileOptions(runs=3, warmup=1, rounds=3, budget_s=1, outdir=tmp_path / "o")
-    done = profile_one(str(exported("toy_cnn", "fp32").pte), options)
-    assert done.evidence is not None and done.evidence.run.path.name == "emulated"
-    if not ON_ARM:
-        assert done.runs == (done.evidence,) and "SME2 kernels ran 4 of 4" in " ".join(done.main.verdict)
-        return
-    assert done.main.run_dir.name == "linux"
-    manifest = json.loads((done.main.run_dir / "manifest.json").read_text())
-    assert manifest["state"] == "finished" and manifest["experiments"] == ["linux_baseline"]
-    # What emulation proved is kept in the run itself.
-    kept = done.main.data.evidence[1]
-    assert done.main.data.outlook.projections
-    assert done.main.answers.what_sme2_changes.startswith("Projected, not measured: ")
-    assert {found.series.experiment: found.sme.answer for found in kept.kernels} == {
-        "emulated_sme2_on": "sme2",
-        "emulated_sme2_off": "none",
-    }
-    assert (done.main.run_dir / "evidence.json").is_file()
-    outlook = done.main.data.outlook
-    assert outlook.coverage.arithmetic_share == 1
-    stated = json.loads((done.main.run_dir / "analysis_summary.json").read_text())
-    assert stated["sme2_coverage"]["operators"] == len(outlook.coverage.operators)
-    # The config it made up is kept, and is a config like any other.
-    config = load_config(done.main.run_dir / "config.json")
-    assert config.output_root == done.main.run_dir.resolve()
-    entries = len(Journal(done.main.run_dir).entries())
-    resumed = profile_one(str(exported("toy_cnn", "fp32").pte), options, RunOptions(resume=True))
-    assert len(Journal(resumed.main.run_dir).entries()) == entries
 
 
 def test_the_ladder_shows_what_each_feature_buys(exported, cli, tmp_path: Path) -> None:
@@ -197,17 +158,6 @@ def test_a_registered_model_is_exported_once(exported, tmp_path: Path) -> None:
     assert again.read_bytes() == made.pte.read_bytes()
     steps = [stage for stage in stages if "fp32" in stage and not stage.startswith("using")]
     assert [step.split()[0] for step in steps] == ["tracing", "lowering", "checking"], "each names the format"
-
-
-def test_a_folder_with_other_files_is_not_touched(exported, tmp_path: Path) -> None:
-    for platform in ("linux", "mac"):
-        place = tmp_path / "runs" / "xnnpack_fp32" / platform
-        place.mkdir(parents=True)
-        (place / "notes.txt").write_text("mine")
-    with pytest.raises(InputError, match="holds other files"):
-        profile_one(
-            str(exported("toy_cnn", "fp32").pte), ProfileOptions(target=TargetChoice("host"), outdir=tmp_path)
-        )
 
 
 def _toy() -> tuple[torch.nn.Module, torch.Tensor]:

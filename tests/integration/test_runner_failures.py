@@ -201,21 +201,6 @@ def test_a_run_without_end_is_stopped_at_its_limit(host: HostTarget, exported, t
         host.execute(job, tmp_path, "job")
 
 
-def test_a_stopped_run_takes_its_children_along(host: HostTarget, exported, tmp_path, monkeypatch) -> None:
-    """A launcher whose child knows no limit: the whole process group is killed."""
-    assert host.build is not None
-    launcher, note = tmp_path / "launcher.sh", tmp_path / "pid"
-    endless = f'"{host.build.path}" --model "$MODEL" --executions 1000000000'
-    launcher.write_text(f'#!/bin/sh\n{endless} &\necho $! > "{note}"\nwait\n')
-    launcher.chmod(0o755)
-    pte = exported("toy_cnn", "fp32").pte
-    monkeypatch.setenv("MODEL", str(pte))
-    with pytest.raises(RunError, match=r"\b1 s\b"):
-        host.execute(Job(pte, timeout_s=1, runner_path=launcher), tmp_path, "job")
-    state = process.run(["ps", "-o", "stat=", "-p", note.read_text().strip()], timeout=20).stdout.strip()
-    assert state == "" or state.startswith("Z"), "the child is still running"
-
-
 @pytest.mark.parametrize("kept", [0, 5, 40, 5_000])
 def test_a_truncated_program(host: HostTarget, exported, tmp_path: Path, kept: int) -> None:
     cut = tmp_path / "cut.pte"

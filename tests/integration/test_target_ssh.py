@@ -10,8 +10,6 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
-from dataclasses import replace
-from functools import partial
 from pathlib import Path
 
 import pytest
@@ -28,9 +26,7 @@ from model_profiling.targets import Job, LockstepJob, TargetChoice, open_target,
 from model_profiling.targets.remote.folder import RemoteFolder
 from model_profiling.targets.remote.shell import LinkLost
 from model_profiling.targets.remote.ssh import SshTarget
-from model_profiling.workflow.compare_programs import compare_programs
 from model_profiling.workflow.measure import RunOptions
-from model_profiling.workflow.profile import ProfileOptions
 
 SMALL = f"{ROOT / 'tests/models/unseen.py'}:unet"  # where it is emulated, larger ones take their time
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="the kit's runner goes along from Linux only")
@@ -132,27 +128,6 @@ def test_everything_comes_back_and_a_second_run_sends_nothing(connect, arm, toy,
     assert len(target.folder.sent) > 10 and not again.folder.sent
     with pytest.raises(InputError, match=r"ssh:board has no CPU 1000; choose from 0 to"):
         again.execute(Job(toy, cpu_affinity=(1000,)), into, "again")
-
-
-@pytest.mark.usefixtures("connect")
-def test_two_programs_are_compared_there(toy, exported, tmp_path) -> None:
-    board = replace(parse_target("ssh:board"), device_path=str(tmp_path / "there"))
-    other = exported(SMALL).pte
-    options = ProfileOptions(target=board, budget_s=0.5, outdir=tmp_path / "o")
-    judge = partial(compare_programs, other, toy, options)
-    if ON_ARM:
-        found = judge()
-        (series,) = found.comparison.series
-        assert series.way == "lockstep" and series.end_to_end.unit == "launch" and series.end_to_end.ratio
-    else:
-        with pytest.raises(InputError, match="times on target ssh:board are not latencies"):
-            judge()
-        found = judge(fail_on=("kernels", "structure"))
-        assert found.comparison.answer == "passed"
-    assert [found.a, found.b] == [tmp_path / "o" / side / "ssh-board" for side in "ab"]
-    for run_dir in (found.a, found.b):
-        manifest = read_manifest(run_dir)
-        assert manifest is not None and manifest.target.name == "ssh:board" and manifest.state == "finished"
 
 
 def test_a_config_runs_there_and_leaves_a_run_like_any_other(connect, sme2prof, exported, tmp_path) -> None:

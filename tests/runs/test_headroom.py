@@ -45,7 +45,6 @@ from model_profiling.workflow.measure import RunOptions
 from model_profiling.workflow.report import gather_report
 
 KEYS = ("sme2_coverage", "sme2_headroom", "headroom_reason")
-SME2_KERNEL = "kai_run_matmul_clamp_f16_f16p2vlx2_f16p2vlx2_2vlx2vl_sme2_mopa"
 SUMMARY = "small_cnn_xnnpack_fp16_pipeline_summary.json"
 
 

@@ -29,7 +29,6 @@ from model_profiling.workflow.view import page_to_view
 
 SECRET = "root:x:0:0"
 """What no answer may repeat."""
-NEWLINE = b"\n"
 
 
 @pytest.fixture(autouse=True)

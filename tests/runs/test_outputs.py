@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import io
 import os
-import re
-import shutil
 import subprocess
 import sys
 import zipfile
@@ -15,13 +13,8 @@ from pathlib import Path
 import pytest
 from said import says
 
-from model_profiling.config.names import RunFiles
 from model_profiling.core import process
-from model_profiling.core.errors import FormatError, InputError
-from model_profiling.runs.measuring import scratch_folder
 from model_profiling.tools import robust_latency_analysis
-from model_profiling.workflow.analyse import analyse
-from model_profiling.workflow.report import gather_report, write_run_report
 
 Cli = Callable[..., process.Completed]
 
@@ -61,11 +54,6 @@ def test_two_answers_on_standard_output_are_refused(run: Path, sme2prof: Cli) ->
         done = sme2prof("compare", run, run, "--out", "-", *other)
         assert (done.returncode, done.stdout, done.stderr.count("\n")) == (2, "", 1)
         assert "standard output" in done.stderr
-
-
-def test_a_report_into_a_stream_is_one_text(run: Path, sme2prof: Cli) -> None:
-    done = sme2prof("report", run, "--out", "-")
-    assert done.stdout.startswith("# ") and ".svg" not in done.stdout
 
 
 def test_an_archive_into_a_stream(run: Path) -> None:
@@ -113,36 +101,3 @@ def test_a_page_to_look_at_needs_a_file(run: Path, sme2prof: Cli) -> None:
     done = sme2prof("view", run, "--out", "-")
     assert done.returncode == 2
     says(done.stderr, "/dev/stdout", "name a file")
-
-
-def test_nothing_leaves_a_run_directory_through_links_in_it(run: Path, tmp_path: Path) -> None:
-    """A run with a link out is not opened, so what is written into one needs no look at its folders again,
-    but for hidden ones."""
-    mine = shutil.copytree(run, tmp_path / "mine", symlinks=True)
-    outside = tmp_path / "outside"
-    outside.mkdir()
-    experiment = next(mine.rglob("*.etdump")).parent
-    for folder in (mine / "report_files", mine / "for_tools", experiment):
-        aside = shutil.move(folder, tmp_path / "aside") if folder.exists() else None
-        folder.symlink_to(outside)
-        for use in (gather_report, analyse):
-            with pytest.raises(FormatError, match=f"{re.escape(folder.name)} .*outside"):
-                use(mine)
-        folder.unlink()
-        if aside:
-            shutil.move(aside, folder)
-    (mine / ".work").symlink_to(outside)
-    with pytest.raises(InputError, match=r"\.work is a link"), scratch_folder(RunFiles(mine, "m")):
-        pass
-    assert not list(outside.iterdir())
-
-
-def test_a_page_is_not_written_through_a_link(run: Path, tmp_path: Path) -> None:
-    mine = shutil.copytree(run, tmp_path / "mine", symlinks=True)
-    report, victim, data = mine / "report.md", tmp_path / "victim", gather_report(mine)
-    victim.write_text("whole")
-    report.unlink()
-    report.symlink_to(victim)
-    with pytest.raises(InputError, match=r"report\.md: a link"):
-        write_run_report(data, report)
-    assert victim.read_text() == "whole"

@@ -68,19 +68,6 @@ def of(table: Records, **wanted: Value) -> list[dict[str, Value]]:
     return [dict(row) for row in table if all(row[key] == value for key, value in wanted.items())]
 
 
-def test_categories_are_those_of_the_summary_and_add_up(run: AnalysedRun) -> None:
-    for series in load(SME2 / names.ANALYSIS)["series"]:
-        rows = of(run.categories, experiment=series["experiment"], threads=series["threads"])
-        assert {row["category"]: row["ms"] for row in rows} == pytest.approx(series["ms"])
-        assert {row["category"]: row["share"] for row in rows} == series["share"]
-        operators = of(run.operators, experiment=series["experiment"], threads=series["threads"])
-        for row in rows:
-            members = [operator for operator in operators if operator["category"] == row["category"]]
-            if row["operators"] is not None:
-                assert len(members) == row["operators"]
-                assert sum(float(member["ms"] or 0) for member in members) == pytest.approx(row["ms"])
-
-
 def test_operators_of_a_series_are_its_csv(run: AnalysedRun) -> None:
     columns = [fact.name for fact in OPERATOR_FACTS]
     assert run.operators.columns == ("experiment", "threads", "times", *columns)
@@ -143,11 +130,6 @@ def test_every_table_becomes_a_frame_and_times_that_mean_nothing_are_missing(rec
     operators = found.operators.to_pandas()
     assert operators["threads"].dtype == "int64" and operators["packed"].dtype == "bool"
     assert operators["flops"].sum() > 0
-
-
-def test_a_table_is_read_by_row_and_name(run: AnalysedRun) -> None:
-    table = run.operators
-    assert table[0]["name"] == next(iter(table))["name"] and len(list(table)) == len(table)
 
 
 @RECORDED

@@ -30,7 +30,6 @@ from said import says
 from strategies import Block as DumpBlock
 from strategies import Dump, ProfileEvent
 
-from model_profiling.core.errors import FormatError, InputError
 from model_profiling.report.combined import combined_document, index_row
 from model_profiling.report.data import ReportData
 from model_profiling.report.document import Block, Chart, Items, plain
@@ -216,15 +215,6 @@ def test_a_spoilt_emulated_run_costs_a_new_run_only_its_evidence(emulated: Path)
     assert len(data.evidence) == 1 and data.experiments
 
 
-def test_evidence_of_another_program_is_not_used(run_dir: Path) -> None:
-    edit(run_dir / "evidence.json", lambda evidence: evidence.update(model_sha256="0" * 64))
-    assert len(gather_report(run_dir).evidence) == 2, "the emulated run beside it is asked"
-    beside = run_dir.parent / "emulated" / "manifest.json"
-    edit(beside, lambda manifest: manifest.update(model_sha256="0" * 64))
-    assert len(gather_report(run_dir).evidence) == 1
-    assert len(replay(ARM, run_dir.with_name("again")).data.evidence) == 1
-
-
 def test_an_emulated_report_has_no_time_in_it_even_if_its_files_do(emulated: Path) -> None:
     linux = load(emulated.parent / "linux" / "metrics.json")
     for spoilt in ("nothing", "metrics", "manifest"):
@@ -388,42 +378,6 @@ def test_the_only_series_of_a_run_is_not_named_and_titles_say_what_ran_where() -
     )
 
 
-@pytest.mark.parametrize("part", ["linux_baseline", "linux_baseline/rounds"])
-def test_a_part_of_a_run_is_refused_and_the_run_named(arm_home: Path, part: str) -> None:
-    whole = arm_home / "runs" / "xnnpack_fp16" / "linux"
-    with pytest.raises(InputError, match=rf"{part} is part of .*{whole}") as problem:
-        gather_report(whole / part)
-    assert str(whole) in problem.value.fix
-
-
-@pytest.mark.parametrize(
-    ("name", "content", "place"),
-    [
-        ("manifest.json", "{", "manifest.json"),
-        ("manifest.json", "[]", "manifest.json"),
-        ("manifest.json", '{"schema_version": 99, "results": []}', "schema_version"),
-        ("manifest.json", '{"schema_version": 3, "results": [{"threads": "many"}]}', "results.0"),
-        ("manifest.json", '{"schema_version": 3, "results": [], "pairs": [{}]}', "pairs.0.label"),
-        ("metrics.json", '{"schema_version": 2, "comparisons": [{"label": "x"}]}', "comparisons"),
-        ("metrics.json", '{"schema_version": 2, "latencies": [{}]}', "latencies.0.experiment"),
-        ("evidence.json", '{"schema_version": 1}', "evidence.json"),
-    ],
-)
-def test_a_damaged_file_is_named_with_the_place(run_dir: Path, name: str, content: str, place: str) -> None:
-    (run_dir / name).write_text(content)
-    with pytest.raises(FormatError, match=re.escape(place)) as problem:
-        gather_report(run_dir)
-    assert name in problem.value.problem and problem.value.fix
-
-
-def test_a_report_that_cannot_be_written_leaves_the_old_one(run_dir: Path, tmp_path: Path) -> None:
-    blocked = tmp_path / "file"
-    blocked.write_text("in the way")
-    with pytest.raises(InputError, match="cannot write"):
-        write_report(run_dir, out=blocked / "report.md")
-    assert blocked.read_text() == "in the way" and (run_dir / "report.md").is_file()
-
-
 def test_without_a_pair_the_parts_are_those_of_the_typical_runs(arm: ReportData) -> None:
     page = section(run_document(replace(arm, pairs=())), "Operators")
     parts = {row[0]: row for row in table(page, "category", "ms", "share")}
@@ -433,28 +387,6 @@ def test_without_a_pair_the_parts_are_those_of_the_typical_runs(arm: ReportData)
     assert series is not None and series.runs == ROUNDS * RUNS * (TURN - 1)
     assert len(series.typical) == series.runs - 2 * (series.runs // 4)
     assert any(series.taken_from in line for line in lines(page))
-
-
-def test_the_command_and_the_script_write_the_same_report(
-    run_dir: Path, tmp_path: Path, sme2prof, script
-) -> None:
-    done = sme2prof("report", run_dir, "--title", "Mine")
-    first = (run_dir / "report.md").read_text()
-    assert done.returncode == 0 and first.startswith("# Mine\n") and str(run_dir / "report.md") in done.stdout
-    done = script("scripts/generate_report.py", "--run-dir", run_dir, "--out", tmp_path / "report.md")
-    assert done.ok, done.tail()
-    assert (tmp_path / "report.md").read_text().split("\n", 1)[1] == first.split("\n", 1)[1]
-    assert sme2prof("report", tmp_path / "nothing").returncode == 2
-
-
-def test_several_runs_stand_on_one_page(arm_home: Path, tmp_path: Path, script) -> None:
-    runs = arm_home / "runs" / "xnnpack_fp16"
-    page = tmp_path / "page.md"
-    words = ("scripts/generate_combined_report.py", "--out", page, "--run-dirs")
-    done = script(*words, runs / "linux", runs / "emulated")
-    assert done.ok, done.tail()
-    assert {"Latency", "What each run says"} <= set(re.findall("^## (.*)$", page.read_text(), re.MULTILINE))
-    assert script(*words, tmp_path / "no").returncode == 2
 
 
 def test_a_dump_without_operators_gets_a_report_that_says_so(tmp_path: Path) -> None:

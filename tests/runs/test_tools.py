@@ -13,7 +13,6 @@ from said import says
 
 from model_profiling.analysis.operators import DumpAnalysis
 from model_profiling.core import process
-from model_profiling.core.errors import InputError
 from model_profiling.runs import Times
 from model_profiling.workflow.analyse import analyse
 
@@ -132,54 +131,6 @@ def test_a_removed_manifest_does_not_unmask_emulated_times(emulated: Path, sme2p
         summary = load(emulated / "analysis_summary.json")
         assert {entry["times"] for entry in summary["series"]} == {"emulated"}
     assert only_dump(dump_of(emulated)).times is Times.EMULATED
-
-
-@pytest.mark.parametrize("name", ["emulated/x_sme2_on", "emulated_sme2_on", "sme2_on"])
-def test_the_kit_s_names_of_emulated_runs_are_believed_without_any_record(
-    runs: Path, tmp_path: Path, name: str
-) -> None:
-    folder = tmp_path / "bare" / name
-    folder.mkdir(parents=True)
-    times = Times.EMULATED if name.startswith("emulated") else Times.UNKNOWN
-    shutil.copy(dump_of(runs / "emulated"), folder / "toy_t1.etdump")
-    assert only_dump(folder / "toy_t1.etdump").times is only_dump(tmp_path / "bare").times is times
-    shutil.copy(folder / "toy_t1.etdump", tmp_path / "toy_emulated_sme2_on_t1.etdump")
-    assert only_dump(tmp_path / "toy_emulated_sme2_on_t1.etdump").times is Times.EMULATED
-
-
-def test_a_dump_inside_an_emulated_run_is_emulated_and_its_folder_no_run(emulated: Path) -> None:
-    rename_experiments(emulated)
-    dump = dump_of(emulated)
-    for path in dump.parent.glob("*.csv"):
-        path.unlink()
-    assert analyse(dump).run.whole.path == emulated and only_dump(dump).times is Times.EMULATED
-    with pytest.raises(InputError, match=rf"{dump.parent} is part of .*{emulated}"):
-        analyse(dump.parent)
-
-
-@pytest.mark.parametrize(
-    "damage",
-    [
-        lambda path: path.write_text("{"),
-        lambda path: path.write_text("[]"),
-        lambda path: edit(path, lambda manifest: manifest.update(schema_version=99)),
-        lambda path: edit(path, lambda manifest: manifest.update(target={"times": "no"})),
-    ],
-)
-def test_all_commands_refuse_the_same_manifests(
-    runs: Path, sme2prof: Command, tool: Command, damage: Callable[[Path], None]
-) -> None:
-    run_dir = runs / "emulated"
-    damage(run_dir / "manifest.json")
-    said = set()
-    for command in ("analyze", "report"):
-        done = sme2prof(command, run_dir)
-        assert done.returncode == 2 and "manifest.json" in done.stderr and "remove" not in done.stderr
-        said.add(done.stderr)
-    done = tool("robust_latency_analysis", dump_of(run_dir))
-    assert done.returncode == 2
-    assert said == {done.stderr}
-    assert sme2prof("validate", run_dir).returncode != 0
 
 
 def test_a_run_s_kernel_view_has_every_pair(runs: Path, tool: Command) -> None:

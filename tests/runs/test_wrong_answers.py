@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import re
 import shlex
 import shutil
 import sys
@@ -11,7 +10,6 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from pages import section, tables
 from recorded_runs import (
     ARM,
     EMULATED,
@@ -30,19 +28,13 @@ from replay import ReplayTarget
 from model_profiling.compat.scripts import run_pipeline
 from model_profiling.core.errors import SetupError
 from model_profiling.report.data import ReportData
-from model_profiling.report.run_report import run_document
-from model_profiling.report.verdict import answers
 from model_profiling.runs import Run
 from model_profiling.statistics.speedup import Verdict
 from model_profiling.targets import Job, TargetChoice
-from model_profiling.validation.validate import validate
-from model_profiling.workflow.analyse import analyse, write_analysis
 from model_profiling.workflow.profile import ProfileOptions, profile_one
 from model_profiling.workflow.report import gather_report
 
 WITHOUT_SME2 = {"x86_64": X86_64, "arm": ARM}
-COUPLES = [{"name": f"{couple}_sme2_{switch}", "sme2": switch} for couple in "ab" for switch in ("off", "on")]
-MILLISECONDS = re.compile(r"\bms\b|\d\s?ms|millisecond", re.IGNORECASE)
 
 
 def kept(recorded: Path, folder: Path) -> Path:
@@ -120,42 +112,6 @@ def test_so_does_the_report_on_an_interrupted_run(tmp_path: Path, jobs: int, sme
         assert not load(run_dir / "analysis_summary.json")["pairs"]
 
 
-def test_a_folder_of_bare_dumps_has_the_same_pairs_and_labels(tmp_path: Path) -> None:
-    made = replay(SME2, tmp_path / "linux", COUPLES)
-    for path in [*made.run_dir.rglob("*.json"), *made.run_dir.rglob("*.csv")]:
-        path.unlink()
-    bare = Run.open(made.run_dir)
-    assert [(pair.label, pair.baseline, pair.candidate) for pair in bare.pairs] == [
-        (pair.label, pair.baseline, pair.candidate) for pair in made.run.pairs
-    ]
-
-
-def manifest_lost(recorded: Path, run_dir: Path) -> None:
-    shutil.copytree(recorded, run_dir)
-    (run_dir / "manifest.json").unlink()
-
-
-def only_dumps_left(recorded: Path, run_dir: Path) -> None:
-    """Nothing but the folder's own name tells."""
-    for dump in recorded.glob("*/*.etdump"):
-        folder = run_dir / dump.parent.name.removeprefix("emulated_")
-        folder.mkdir(parents=True)
-        shutil.copy(dump, folder / "small_cnn_t1.etdump")
-
-
-@pytest.mark.parametrize("name", ["emulated-earlier-1", "emulated-20260101-101010", "emulated"])
-@pytest.mark.parametrize("left", [manifest_lost, only_dumps_left])
-def test_an_emulated_run_under_a_name_of_the_kit_shows_no_time_without_its_manifest(
-    tmp_path: Path, name: str, left: Callable[[Path, Path], None], sme2prof
-) -> None:
-    run_dir = tmp_path / name
-    left(EMULATED, run_dir)
-    done = sme2prof("analyze", run_dir)
-    assert done.returncode == 0 and not MILLISECONDS.search(done.stdout)
-    assert sme2prof("report", run_dir).returncode == 0
-    assert not MILLISECONDS.search((run_dir / "report.md").read_text())
-
-
 def test_another_program_of_the_model_leaves_the_run_and_its_evidence_alone(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -193,55 +149,6 @@ def test_a_run_that_cannot_be_prepared_leaves_the_last_good_one_in_place(
         replay(target, run_dir, options=RunOptions(force=force))
     assert files_in(run_dir) == before
     assert [path.name for path in run_dir.parent.iterdir() if path.is_dir()] == ["linux"]
-
-
-def test_a_folder_above_the_runs_is_refused_and_a_run_named(arm_home: Path, tmp_path: Path, sme2prof) -> None:
-    out = copied(arm_home, tmp_path)
-    shutil.copytree(out / "runs" / "xnnpack_fp16", out / "runs" / "xnnpack_int8")
-    before = files_in(out)
-    for folder in (out, out / "runs", out / "runs" / "xnnpack_fp16"):
-        for command in ("analyze", "validate"):
-            done = sme2prof(command, folder)
-            assert done.returncode in (1, 2), command
-            assert str(out / "runs" / "xnnpack_fp16" / "emulated") in done.stderr + done.stdout, command
-    assert files_in(out) == before
-
-
-@pytest.mark.parametrize("recorded", [X86_64, EMULATED], ids=lambda path: path.name)
-def test_a_moved_run_keeps_modules_and_source_lines_and_validates(
-    recorded: Path, tmp_path: Path, sme2prof
-) -> None:
-    run_dir = kept(recorded, tmp_path)
-    analysis = analyse(run_dir)
-    places = {
-        (operator.source.module_path, operator.source.place.file, operator.source.place.line)
-        for operator in analysis.series[0].operators
-    }
-    assert {module for module, _, _ in places} >= {"features.0", "features.2", "features.4", "mix"}
-    assert {file for _, file, _ in places} == {"", "/home/user/small_cnn.py"}
-    assert all(line for _, file, line in places if file)
-    # Analysed where it is now, everything in it is as good as before.
-    csv = {str(path.relative_to(run_dir)): path.read_bytes() for path in write_analysis(analysis)[:-1]}
-    moved = Path(shutil.move(run_dir, tmp_path / "elsewhere"))
-    validation = validate(moved)
-    assert validation.ok, validation.as_text()
-    assert {check.name: check.status for check in validation.checks}["CSV files"] == "pass"
-    assert sme2prof("analyze", moved).returncode == 0
-    assert {name: (moved / name).read_bytes() for name in csv} == csv
-
-
-def test_headline_metrics_and_tables_show_the_same_figures(sme2_home: Path) -> None:
-    run_dir = sme2_home / "runs" / "xnnpack_fp16" / "linux"
-    data = gather_report(run_dir)
-    ((row,),) = tables(section(run_document(data), "Latency"), "comparison")
-    assert f"{row[1]} ms without SME2, {row[2]} ms with it" in answers(data).what_sme2_changes
-    (parts,) = tables(section(run_document(data), "Operators"), "category")
-    ((before, after),) = ((row[2], row[4]) for row in parts if row[0] == "Convolution")
-    assert re.search(rf"Convolution [^()]*\({after}\)", answers(data).where_time_goes)
-    assert re.search(rf"Convolution .*from {before} .*to {after}", answers(data).what_sme2_changes)
-    found = json.loads((run_dir / "metrics.json").read_text())["comparisons"][0]["speedup"]
-    assert (f"{found['baseline_median']:.3f}", f"{found['candidate_median']:.3f}") == (row[1], row[2])
-    assert f"{found['ratio']:.3f}x" == row[4]
 
 
 def test_what_is_told_to_reproduce_a_pipeline_script_is_accepted_by_the_command_line(

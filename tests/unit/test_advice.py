@@ -432,13 +432,6 @@ def test_advice_comes_from_all_rounds_not_from_an_unlucky_first() -> None:
     assert not causes([series_of([unlucky, *calm])])
 
 
-def test_one_of_a_kind_is_told_in_the_singular() -> None:
-    part = ("DELEGATE_CALL", [CONV])
-    dump = dump_of([part, ("OPERATOR_CALL", [("native_call_frobnicate.out", 200)]), part], threads=1)
-    titles = [one.title for one in causes([series_of([dump])])]
-    says_together("\n".join(titles), "bring", "1 unknown operator")
-
-
 # A model bound by its matrix products, and the order of findings.
 
 FC = ("Fully Connected (NC, F32) GEMM #1", 1000)

@@ -46,26 +46,6 @@ def test_an_old_python_can_read_what_it_starts_with() -> None:
         ast.parse(path.read_text(encoding="utf-8"), path.name, feature_version=(3, 8))
 
 
-def _old_python() -> str | None:
-    """One of PATH, or one that pyenv keeps outside it."""
-    kept = Path(os.environ.get("PYENV_ROOT", Path.home() / ".pyenv")) / "versions"
-    found = [str(path) for minor in (9, 8) for path in kept.glob(f"3.{minor}.*/bin/python")]
-    found += [path for minor in (9, 8) if (path := shutil.which(f"python3.{minor}"))]
-    return next((each for each in found if process.run([each, "--version"], timeout=60).ok), None)
-
-
-def test_an_old_python_says_which_one_is_needed(tmp_path: Path) -> None:
-    old = _old_python()
-    if old is None:
-        pytest.skip("no Python 3.8 or 3.9 here; its grammar is tested above")
-    kit = _copied_kit(tmp_path)  # without a .venv, which the scripts would use
-    for path in [*(kit / path.relative_to(KIT) for path in SCRIPTS), *CASES]:
-        done = process.run([old, path, "--help"], timeout=60, cwd=tmp_path)
-        assert done.returncode == 2, done.tail()
-        (line,) = done.stderr.splitlines()
-        says(line, "error: ", "3.10 to 3.13", "setup_repo.sh")
-
-
 def test_scripts_can_be_started_by_name() -> None:
     for path in [*SCRIPTS, *SHELL, *(case for case in CASES if case.name.startswith("test_"))]:
         assert path.read_text(encoding="utf-8").startswith("#!/usr/bin/env ") and os.access(path, os.X_OK), (

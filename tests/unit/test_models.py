@@ -197,14 +197,6 @@ def test_an_executorch_example_that_lacks_a_package_names_it() -> None:
         load_model("mobilebert")
 
 
-@pytest.mark.parametrize(
-    "typed, meant", [("toy_cn", "toy_cnn"), ("mobilenet_v3", "mobilenet_v3_small"), ("LSTM", "lstm")]
-)
-def test_an_unknown_model_suggests_the_nearest(typed: str, meant: str) -> None:
-    with refused(InputError, f"'{typed}'", fix=f"'{meant}'"):
-        load_model(typed)
-
-
 def test_a_factory_is_named_by_file_or_by_module(monkeypatch: pytest.MonkeyPatch) -> None:
     by_file = load_model(f"{UNSEEN}:linear")
     assert by_file.name == "unseen_linear"

@@ -15,7 +15,7 @@ import pytest
 from said import refused, says
 
 from model_profiling.core import files
-from model_profiling.core.errors import FormatError, InputError
+from model_profiling.core.errors import FormatError
 from model_profiling.program import read_etrecord
 from model_profiling.program.graph_file import (
     ProgramGraph,
@@ -210,15 +210,6 @@ def test_json_of_another_shape_yields_nothing_and_breaks_nothing(content: str) -
 def test_a_wrong_record_is_one_error(content: bytes, fact: str) -> None:
     with refused(FormatError, fact):
         read_etrecord(content)
-
-
-def test_another_zip_is_not_a_record(tmp_path: Path) -> None:
-    with zipfile.ZipFile(tmp_path / "x.zip", "w") as archive:
-        archive.writestr("a", "b")
-    with refused(FormatError, tmp_path / "x.zip", "ETRecord"):
-        read_etrecord(tmp_path / "x.zip")
-    with refused(InputError, tmp_path / "none"):
-        read_etrecord(tmp_path / "none")
 
 
 PTE = Path(__file__).resolve().parents[1] / "data" / "etdump" / "three_delegates.pte"

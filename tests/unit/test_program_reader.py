@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from said import refused
 from strategies import damage
 
-from model_profiling.core.errors import FormatError, InputError
+from model_profiling.core.errors import FormatError
 from model_profiling.program import INSERTED_HANDLE, Program, Tensor, Window, read_program
 from model_profiling.program.category import Category
 from model_profiling.program.delegates import portable as operator_cost
@@ -98,11 +98,6 @@ def test_a_convolution_tells_all_about_itself(program: Program) -> None:
 def test_a_wrong_program_is_one_error_that_says_where(data: bytes, facts: tuple[str, ...]) -> None:
     with refused(FormatError, *facts):
         read_program(data)
-
-
-def test_missing_files_are_named(tmp_path: Path) -> None:
-    with refused(InputError, tmp_path / "none.pte"):
-        read_program(tmp_path / "none.pte")
 
 
 @given(st.integers(0, 2**32))

@@ -119,22 +119,6 @@ def test_a_signal_waits_until_everything_is_back(number: int, interrupted: bool,
     assert phone.settings == {"low_power": "1"}
 
 
-def test_an_interrupt_without_the_phone_says_what_is_left_to_do(phone: Phone) -> None:
-    def gone() -> None:
-        raise SetupError("gone")
-
-    settings = PowerSettings(phone, "the phone", "own-id")
-    with pytest.raises(KeyboardInterrupt), settings.held("boost"):
-        phone.meanwhile = gone
-        raise KeyboardInterrupt
-    says(settings.notes[0], "settings of the phone", "not put back yet", "next run")
-    phone.meanwhile = lambda: None
-    later = PowerSettings(phone, "the phone", "own-id")
-    later.finish_earlier()
-    says(later.notes[0], "power mode boost", "is back as it was")
-    assert phone.settings == {"low_power": "1"}
-
-
 def test_settings_that_stay_do_not_keep_a_run_from_leaving_them(phone: Phone) -> None:
     def gone() -> None:
         raise SetupError("gone")
@@ -148,9 +132,3 @@ def test_settings_that_stay_do_not_keep_a_run_from_leaving_them(phone: Phone) ->
         says(later.notes[0], "not put back yet", "gone")
     with pytest.raises(SetupError, match="gone"), later.held("app"):
         raise AssertionError("nothing may be measured so")
-
-
-def test_a_value_that_is_no_number_is_put_back(phone: Phone) -> None:
-    phone.settings = {"low_power": "1", "window_animation_scale": "nan"}
-    hold(phone, lambda: None, interrupted=False)
-    assert phone.settings == {"low_power": "1", "window_animation_scale": "nan"}
