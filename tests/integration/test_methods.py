@@ -16,8 +16,7 @@ from model_profiling.runs import Run
 from model_profiling.runs.feeding import one_method
 from model_profiling.targets import Job, TargetChoice
 from model_profiling.workflow.analyse import analyse
-from model_profiling.workflow.measure import RunOptions
-from model_profiling.workflow.profile import ProfileOptions, ProfileOutcome, profile_one
+from model_profiling.workflow.profile import ProfileOptions, profile_one
 
 # Each method takes (rows, width) and multiplies by two matrices, width x hidden and hidden x width: all have
 # the same steps, so that only the name tells which one ran.
@@ -112,24 +111,6 @@ def test_kernels_under_emulation_follow_the_rows_of_each_method(exported_methods
     assert rows["decode"] == {1} and 1 < min(rows["prefill"]) <= max(rows["prefill"]) <= 32
 
 
-def test_one_method_is_chosen_by_name_and_evidence_is_of_that_method(exported_methods, tmp_path) -> None:
-    pte = exported_methods("two", TWO)
-
-    def profiled(method: str, target: str) -> ProfileOutcome:
-        options = ProfileOptions(
-            target=TargetChoice(target), method=method, quick=True, budget_s=1, outdir=tmp_path
-        )
-        return profile_one(str(pte), options, RunOptions())
-
-    for method, size in TWO.items():
-        outcome = profiled(method, "emulated")
-        check_method(outcome.main.run_dir, method, size)
-        says((outcome.main.run_dir / "report.md").read_text(), f"sme2prof profile two.pte --method {method}")
-        coverage = outcome.main.data.outlook.coverage
-        assert [each.on_sme for each in coverage.operators] == [True, True]
-        assert coverage.flops == sum(each.flops for each in coverage.work)
-
-
 def test_what_cannot_be_chosen_is_one_line_that_lists_the_methods(exported_methods, tmp_path) -> None:
     pte = exported_methods("two", TWO)
     assert read_program(pte).method("get_vocabulary_size") is not None
@@ -142,19 +123,6 @@ def test_what_cannot_be_chosen_is_one_line_that_lists_the_methods(exported_metho
     with pytest.raises(InputError, match=r"several methods: decode and prefill; choose one .*--method"):
         profile_one(str(pte), ProfileOptions(outdir=tmp_path))
     assert not (tmp_path / "runs").exists()
-
-
-def test_one_method_of_two_programs_is_compared(exported_methods, sme2prof, tmp_path) -> None:
-    pte = exported_methods("two", TWO)
-    words = ["compare", pte, pte, "--target", "host", "--budget", "1", "--outdir", tmp_path, "--json"]
-    several = sme2prof(*words)
-    assert several.returncode == 2
-    says(several.stderr, "several methods: decode and prefill; choose one with --method")
-    done = sme2prof(*words, "--method", "prefill")
-    assert done.returncode == 0, done.stderr
-    for run in tmp_path.glob("*/*/manifest.json"):
-        check_method(run.parent, "prefill", TWO["prefill"])
-    assert len(list(tmp_path.glob("*/*/manifest.json"))) == 2
 
 
 def test_a_bare_dump_that_fits_two_methods_gets_no_shapes_of_either(exported_methods, host, tmp_path) -> None:

@@ -10,7 +10,6 @@ from said import says
 from virtual_phone import VirtualPhone
 
 from model_profiling.core.errors import InputError, SetupError
-from model_profiling.doctor.checks import phone_settings
 from model_profiling.runner.cache import state_root
 from model_profiling.runner.machine import PowerMode
 from model_profiling.targets import TargetChoice
@@ -72,15 +71,6 @@ def test_a_mode_is_set_and_everything_put_back(phone, open_phone, mode, scale, a
     assert target.take_notes() == ()
 
 
-def test_what_somebody_else_sets_meanwhile_is_left(phone, open_phone) -> None:
-    use(phone)
-    target = open_phone(phone)
-    with target.held_ready():
-        phone.change_setting("low_power", "2")
-        phone.change_setting("stay_on_while_plugged_in", None)
-    assert phone.settings() == USED | {"low_power": "2"}
-
-
 def test_a_phone_that_lets_nobody_change_its_settings(phone, open_phone) -> None:
     use(phone)
     phone.refuse_settings()
@@ -89,31 +79,6 @@ def test_a_phone_that_lets_nobody_change_its_settings(phone, open_phone) -> None
         raise AssertionError("nothing may be measured so")
     assert phone.settings() == USED
     assert not journals()
-
-
-@pytest.mark.parametrize("meanwhile", ["nothing", "reboot"])
-def test_a_lost_cable_is_made_good_by_whoever_comes_next(phone, open_phone, sme2prof, meanwhile) -> None:
-    use(phone)
-    target = open_phone(phone)
-    with pytest.raises(SetupError, match="gone") as caught, target.held_ready():
-        phone.pull_out()
-        raise SetupError("gone")
-    says(caught.value.__notes__[0], "power settings", "not put back yet", "next run")
-    assert phone.settings() == BOOST
-    assert len(journals()) == 1
-    (check,) = phone_settings()
-    assert "power mode boost" in check.found and "clean --target android:SERIAL" in check.fix
-    phone.plug_in()
-    if meanwhile == "reboot":
-        phone.reboot()
-    cleaned = sme2prof("clean", "--target", f"android:{phone.serial}")
-    says(cleaned.stdout, "power mode boost", phone.serial)
-    assert phone.settings() == USED
-    assert not journals()
-    later = open_phone(phone, "leave")
-    with later.held_ready():
-        assert later.take_notes() == (), "said once"
-    assert phone_settings() == ()
 
 
 def test_a_command_that_fails_after_putting_things_back_says_so(phone, open_phone, sme2prof) -> None:

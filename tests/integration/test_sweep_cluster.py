@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import json
-import os
 import shutil
-import signal
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -150,18 +148,6 @@ def test_with_a_scheduler_models_are_exported_here_and_a_device_that_nobody_offe
     assert here.state == "done" and (folder.artifacts / "toy_cnn_xnnpack_fp32.pte").is_file(), here
     assert away.state == "failed" and away.reason == "no worker offers ssh:away"
     assert "worker --scheduler tcp://127.0.0.1" in away.fix and "--target ssh:away" in away.fix
-
-
-def test_an_interrupt_ends_at_once_and_keeps_what_came_home(tmp_path: Path) -> None:
-    sweep, outdir = written(tmp_path, *copies(tmp_path, "one", "two", "three")), tmp_path / "out"
-    ended = outdir / "runs" / "one" / "host" / "report.html"
-    watching = Watching(ended.is_file, lambda: os.kill(os.getpid(), signal.SIGINT))
-    with pytest.raises(KeyboardInterrupt):
-        run_sweep(sweep, SweepOptions(outdir), watching)
-    before = (ended.parent / "journal.jsonl").read_bytes()
-    folder = run_sweep(sweep, SweepOptions(outdir, resume=True))
-    assert folder.record.counts() == {"done": 3}
-    assert (ended.parent / "journal.jsonl").read_bytes() == before
 
 
 def test_a_run_that_came_home_just_before_a_kill_is_not_measured_again(tmp_path: Path) -> None:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import re
 import resource
 import shutil
 import stat
@@ -25,7 +24,6 @@ from model_profiling.validation.validate import validate
 from model_profiling.workflow.analyse import analyse, write_analysis
 from model_profiling.workflow.report import write_report
 from model_profiling.workflow.share import share_report
-from model_profiling.workflow.view import page_to_view
 
 SECRET = "root:x:0:0"
 """What no answer may repeat."""
@@ -193,24 +191,6 @@ def test_what_is_no_file_or_has_no_end_is_said(run_dir: Path, make, files) -> No
         path.unlink()
         path.write_bytes(kept)
     assert validate(run_dir).ok
-
-
-@pytest.mark.parametrize("make", [pipe, endless, Path.mkdir], ids=["pipe", "device", "folder"])
-@pytest.mark.parametrize("name", ["report.md", "report.html", "analysis_summary.json"])
-def test_where_the_kit_writes_only_a_file_is_replaced(run_dir: Path, name: str, make) -> None:
-    """A pipe there, which nobody reads, was waited for without end."""
-    (run_dir / name).unlink(missing_ok=True)
-    make(run_dir / name)
-    kind = (run_dir / name).lstat().st_mode
-    commands = (write_report, page_to_view) if name.startswith("report") else (_analyse,)
-    for command in commands:
-        with pytest.raises(ProfilingError, match=rf"cannot write .*{re.escape(name)}"):
-            command(run_dir)
-    assert (run_dir / name).lstat().st_mode == kind
-
-
-def _analyse(run_dir: Path) -> None:
-    write_analysis(analyse(run_dir))
 
 
 def test_a_link_is_not_followed_out(run_dir: Path, outside: Path) -> None:

@@ -398,17 +398,6 @@ def test_movement_is_called_what_it_is_where_it_costs_something() -> None:
     assert "`torch.cat`" in finding.action and "reshape" not in finding.action
 
 
-@pytest.mark.parametrize("times", [Times.HARDWARE, *UNTIMED])
-def test_no_operator_is_in_two_findings(times: Times) -> None:
-    for model in (
-        _quantized("Softmax"),
-        _permuting("two readers"),
-        _grouped((7, 7), 1, 1),
-    ):
-        every = [operator.identity for one in found(model, times).values() for operator in one.operators]
-        assert len(every) == len(set(every))
-
-
 def test_the_bound_of_operators_outside_holds_layout_changes_that_disappear_with_them() -> None:
     model = MadeModel()
     first = model.delegate()

@@ -144,30 +144,6 @@ def test_what_people_type_stays_few_options() -> None:
     assert set(typed.split()) <= set(shown_options(commands["profile"]))
 
 
-def test_help_says_which_of_two_commands_to_use() -> None:
-    helps = {name: " ".join((made.help or "").split()) for name, made in every_command()}
-    for name, other in {
-        "run": "profile", "export": "profile", "config new": "profile", "sweep": "profile",
-        "analyze": "report", "view": "report", "compare": "report",
-        "report": "compare", "validate": "doctor", "doctor": "validate", "history": "view",
-        "query": "store list",
-    }.items():  # fmt: skip
-        assert f"`sme2prof {other}" in helps[name], name
-    assert "--budget" in helps["profile"]
-    assert all(word in helps["run"] for word in ("--budget", "`precision`", "`rounds`", "`runs`"))
-
-
-def test_an_option_means_one_thing() -> None:
-    commands = dict(every_command())
-    having = {
-        option: {name: said for name, made in commands.items() if (said := shown_options(made).get(option))}
-        for option in ("--device", "--force", "--times")
-    }
-    assert set(having["--device"]) == {"compare", "store add", "store list", "history"}, "a name in a store"
-    assert all("eplace" in said for said in having["--force"].values())
-    assert len(having["--times"]) == 3 and len(set(having["--times"].values())) == 1
-
-
 def test_bad_usage_is_one_line_and_exit_2(sme2prof: Cli) -> None:
     for words in (["exprot"], ["export"], ["export", "toy_cnn", "--dtype", "fp8"], ["models", "--nope"]):
         done = sme2prof(*words)
