@@ -33,8 +33,10 @@ test-setup:
 lint:
 	@.venv/bin/python .ci/lint.py
 
-# The pages of docs/ as a site with search, in site/; its tools have an environment of their own.
+# Writes what pages say of the code, then the site with search, in site/; its tools have an environment of their own.
 docs:
+	@[ -x .venv/bin/python ] || bash model_profiling/scripts/setup_repo.sh
+	@.venv/bin/python docs/generate.py
 	@[ -x build/docs/bin/zensical ] || { python3 -m venv build/docs && \
 	  build/docs/bin/python -m pip install --quiet --no-deps --require-hashes -r requirements/docs.txt; }
 	@build/docs/bin/python docs/make_pages.py

@@ -10,7 +10,7 @@ PAGES = DOCS.parent / "build" / "pages"
 
 if __name__ == "__main__":
     shutil.rmtree(PAGES, ignore_errors=True)
-    shutil.copytree(DOCS, PAGES, ignore=shutil.ignore_patterns("*.py", "__pycache__"))
+    shutil.copytree(DOCS, PAGES, ignore=shutil.ignore_patterns("*.py", "*.toml", "__pycache__"))
     for page in PAGES.rglob("*.md"):
         out = re.escape("../" * len(page.relative_to(PAGES).parts))
         text = re.sub(rf"\[([^\]]+)\]\({out}[^)]*\)", r"\1", page.read_text(encoding="utf-8"))

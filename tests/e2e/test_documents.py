@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import json
 import re
 import shlex
 import sys
@@ -140,14 +141,14 @@ def test_readme_begins_with_the_commands_and_no_file_names_another_kit_s_address
 
 
 @pytest.mark.quick
-def test_the_faq_names_the_versions_that_are_installed_and_every_folder_of_the_kit(monkeypatch) -> None:
-    faq = (ROOT / "docs/how-to/faq.md").read_text(encoding="utf-8")
+def test_a_page_names_the_versions_that_are_installed_and_every_folder_of_the_kit(monkeypatch) -> None:
+    page = (ROOT / "docs/how-to/install.md").read_text(encoding="utf-8")
     pins = re.search(r'"executorch==(.+?)", "torch==(.+?)"', (ROOT / "pyproject.toml").read_text())
-    assert pins and f"\n{pins[1]}, with torch {pins[2]}: " in faq
+    assert pins and f"\nExecuTorch {pins[1]}, with torch {pins[2]}: " in page
     for name in ("SME2PROF_CACHE", "XDG_CACHE_HOME", "XDG_STATE_HOME"):
         monkeypatch.delenv(name, raising=False)
     kept = " ".join(f"~/{folder.relative_to(Path.home())}" for folder in (cache_root(), state_root()))
-    assert f"\nrm -r {kept} " in faq
+    assert f"\nrm -r {kept} " in page
 
 
 _GUARD = re.compile(
@@ -182,6 +183,18 @@ def test_every_promise_names_what_decides_it_and_every_guard_has_a_promise() -> 
     assert guarding - decided == _NO_GUARD, "a guard belongs to a row of docs/explanation/security.md"
 
 
+@pytest.mark.quick
+def test_what_pages_say_of_the_code_and_of_the_steps_is_what_these_say() -> None:
+    """Commands, settings, facts and tables; the learning path's commands, all skills, all kits."""
+    code = "import json, generate; print(json.dumps({str(k): v for k, v in generate.files().items()}))"
+    done = process.run([sys.executable, "-c", code], timeout=60, cwd=ROOT, env={"PYTHONPATH": "docs"})
+    assert done.ok, done.tail()
+    files = json.loads(done.stdout)
+    differ = [name for name, text in files.items() if Path(name).read_text(encoding="utf-8") != text]
+    assert not differ, "`python docs/generate.py` writes them again"
+    assert len(files) >= 20
+
+
 def test_lists_and_tables_follow_a_blank_line() -> None:
     """Else the site shows them as a part of the sentence above."""
     run_on = re.compile(r"^[^\s#|<*-][^\n]*\n(?=(?:-|\d+\.) |\|)", re.MULTILINE)
@@ -201,6 +214,7 @@ def test_the_index_names_every_page_and_the_site_is_built(tmp_path: Path) -> Non
     ]
     assert not unnamed, "docs/README.md says in a line what each page answers"
     copy_to(tmp_path / "clone")
+    (tmp_path / "clone" / ".venv").symlink_to(sys.prefix)
     done = process.run(["make", "docs"], timeout=300, cwd=tmp_path / "clone")
     assert done.returncode == 0, done.stdout + done.stderr
     found = {page.parent.name for page in (tmp_path / "clone" / "site").rglob("index.html")}

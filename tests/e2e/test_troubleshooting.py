@@ -1,4 +1,4 @@
-"""The lines that troubleshooting.md and tests/data/mistakes.md show come when their command is typed."""
+"""The lines that tests/data/mistakes.md shows come when their command is typed."""
 
 from __future__ import annotations
 
@@ -11,14 +11,14 @@ from pathlib import Path
 import pytest
 from documents import Block, blocks_of, missing_line
 
-PAGES = ("docs/how-to/troubleshooting.md", "tests/data/mistakes.md")
+PAGE = "tests/data/mistakes.md"
 PROGRAMS = Path(__file__).parents[1] / "data/runs/programs"
 PROGRAM = "out_toy_cnn/artifacts/toy_cnn_xnnpack_fp16.pte"
 
 
 def _typed() -> list[tuple[str, Block]]:
     """Commands of ours with the block they stand in; phones are for the tests that have one."""
-    blocks = [block for page in PAGES for block in blocks_of(page) if block.language == "text"]
+    blocks = [block for block in blocks_of(PAGE) if block.language == "text"]
     found = [(block.text.partition("\n")[0], block) for block in blocks]
     return [
         (line.removeprefix("$ "), block)

@@ -119,7 +119,6 @@ def test_every_finding_is_expected_somewhere_or_nowhere() -> None:
     ids=("vit", "swin", "wav2vec2"),
 )
 def test_models_changed_as_advised_compute_what_they_did(before, after) -> None:
-    """See docs/explanation/case_study.md."""
     torch.manual_seed(0)
     old, inputs = before()
     torch.manual_seed(0)
