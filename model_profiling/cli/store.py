@@ -205,7 +205,7 @@ def history_command(
     from model_profiling.workflow.stored_runs import load_history
 
     history = load_history(Store.open(store), **question)
-    page = history_document(history)
+    page = [] if as_json and out is None else history_document(history)
     if out is not None:
         from model_profiling.workflow.report import write_page
 

@@ -174,6 +174,8 @@ def in_short(text: str) -> str:
 
 def printable_data(data: object) -> object:
     match data:
+        case None | int() | float():  # most of a chart's data
+            return data
         case str():
             return printable(data)
         case Mapping():

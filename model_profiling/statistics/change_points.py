@@ -16,8 +16,9 @@ from __future__ import annotations
 
 import functools
 import math
-from collections.abc import Sequence
+from collections.abc import Generator, Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from typing import TypeAlias, TypeVar
 
 import numpy as np
 import numpy.typing as npt
@@ -112,6 +113,29 @@ def find_changes(values: Sequence[float], errors: Sequence[float] | None = None)
     `errors` are the relative standard errors of the values (0.01 means 1%). Values less certain than the
     noise from run to run count for less.
     """
+    return find_changes_of_all([(values, errors)])[0]
+
+
+def find_changes_of_all(
+    histories: Iterable[tuple[Sequence[float], Sequence[float] | None]],
+) -> list[ChangePoints]:
+    """Find the changes in the values and errors of each history. Each waits for its next scan: numpy scans for
+    all of them at once, which takes hardly longer than for one."""
+    searches = [_search(values, errors) for values, errors in histories]
+    ended = dict[int, ChangePoints]()
+    scans: dict[int, Scan | None] = dict.fromkeys(range(len(searches)))
+    while scans:
+        looks = dict[int, Looks]()
+        for number, scanned in scans.items():
+            try:
+                looks[number] = searches[number].send(scanned)  # type: ignore[arg-type]  begins with None
+            except StopIteration as end:
+                ended[number] = end.value
+        scans = dict(zip(looks, _scan_together([*looks.values()]), strict=True))
+    return [ended[number] for number in range(len(searches))]
+
+
+def _search(values: Sequence[float], errors: Sequence[float] | None) -> Search[ChangePoints]:
     latencies = np.asarray(values, dtype=np.float64)
     if latencies.ndim != 1 or not np.isfinite(latencies).all() or (latencies <= 0).any():
         what = "a history has a latency that is not above zero"
@@ -121,11 +145,11 @@ def find_changes(values: Sequence[float], errors: Sequence[float] | None = None)
         what = "a history needs one error of at least 0 for each latency"
         raise InputError(what, "give a latency and an error for every run")
     logs = np.log(latencies)
-    starts, found = [0], list[int]()
-    while (alarm := _first_alarm(logs, own, starts[-1], found[-1] + 1 if found else 0)) is not None:
+    starts, alarms = [0], list[int]()
+    while alarm := (yield from _first_alarm(logs, own, starts[-1], alarms[-1] + 1 if alarms else 0)):
         starts.append(alarm[0])
-        found.append(alarm[1])
-    return _described(logs, own, starts, found)
+        alarms.append(alarm[1])
+    return (yield from _described(logs, own, starts, alarms))
 
 
 def false_alarms(runs: int) -> float:
@@ -153,8 +177,14 @@ class Scan:
 
     @property
     def largest(self) -> Floats:
-        found: Floats = np.take_along_axis(self.statistics, self.split[:, None] - 1, axis=1)[:, 0]
-        return found
+        best: Floats = self.statistics[np.arange(len(self.split)), self.split - 1]
+        return best
+
+
+Looks: TypeAlias = tuple[Floats, Floats, Counts]
+"""What `scan` takes: a row for each look at a history."""
+Outcome = TypeVar("Outcome")
+Search: TypeAlias = Generator[Looks, Scan, Outcome]
 
 
 def scan(logs: Floats, errors: Floats | None = None, counts: Counts | None = None) -> Scan:
@@ -194,6 +224,22 @@ def scan(logs: Floats, errors: Floats | None = None, counts: Counts | None = Non
     return Scan(statistics, split, noise)
 
 
+def _scan_together(looks: Sequence[Looks]) -> Iterator[Scan]:
+    """The scan of each, from one scan of all of them side by side."""
+    if not looks:
+        return
+    counts = np.concatenate([look[2] for look in looks])
+    logs, errors = np.zeros((2, len(counts), counts.max()))
+    ends = np.cumsum([len(look[2]) for look in looks]).tolist()
+    for (own_logs, own_errors, own_counts), end in zip(looks, ends, strict=True):
+        place = slice(end - len(own_counts), end), slice(own_logs.shape[1])
+        logs[place], errors[place] = own_logs, own_errors
+    whole = scan(logs, errors, counts)
+    for look, end in zip(looks, ends, strict=True):
+        rows = slice(end - len(look[2]), end)
+        yield Scan(whole.statistics[rows, : look[0].shape[1] - 1], whole.split[rows], whole.noise[rows])
+
+
 def _medians(values: Floats, there: npt.NDArray[np.bool_]) -> Floats:
     """Median of each row over the values where `there` is true."""
     ordered = np.sort(np.where(there, values, np.inf), axis=1)
@@ -220,8 +266,6 @@ def holds(logs: Floats, split: int, noise: float, beyond: float) -> bool:
 def _rank_p(logs: Floats, split: int) -> float:
     """Two-sided p-value of Mann and Whitney's test, as in scipy.stats, which takes seconds to import. The
     normal approximation is for ties (a clock's steps) and where both sides have many runs."""
-    from scipy.special import ndtr
-
     before, after = logs[:split], logs[split:]
     wins = float((before[:, None] > after).sum() + (before[:, None] == after).sum() / 2)
     most, few = len(before) * len(after), min(len(before), len(after))
@@ -233,7 +277,7 @@ def _rank_p(logs: Floats, split: int) -> float:
     runs = len(logs)
     ties = float((counts**3 - counts).sum()) / (runs * (runs - 1))
     spread = math.sqrt(most / 12 * (runs + 1 - ties))
-    return min(1.0, 2 * float(ndtr(-(larger - most / 2 - 0.5) / spread))) if spread else 1.0
+    return min(1.0, math.erfc((larger - most / 2 - 0.5) / spread / math.sqrt(2))) if spread else 1.0
 
 
 @functools.cache
@@ -251,7 +295,7 @@ def _ways_to_win(few: int, runs: int) -> Floats:
     return ways
 
 
-def _first_alarm(logs: Floats, errors: Floats, start: int, run: int) -> tuple[int, int] | None:
+def _first_alarm(logs: Floats, errors: Floats, start: int, run: int) -> Search[tuple[int, int] | None]:
     """Where the level from `start` ends, and the first run from `run` on after which that shows."""
     first, turn = max(run, start + FEWEST_RUNS - 1), 0
     while first < len(logs):
@@ -260,12 +304,12 @@ def _first_alarm(logs: Floats, errors: Floats, start: int, run: int) -> tuple[in
         begins = np.maximum(start, looks + 1 - LONGEST_LOOK)
         counts = looks + 1 - begins
         places = np.minimum(begins[:, None] + np.arange(counts.max()), len(logs) - 1)
-        seen = scan(logs[places], errors[places], counts)
-        beyond = seen.largest / [limit(run + 1 - start) for run in looks.tolist()]
+        splits = yield logs[places], errors[places], counts
+        beyond = splits.largest / [limit(run + 1 - start) for run in looks.tolist()]
         for at in np.flatnonzero(beyond > 1).tolist():
             recent = logs[begins[at] : looks[at] + 1]
-            split = int(seen.split[at])
-            if holds(recent, split, float(seen.noise[at]), float(beyond[at])):
+            split = int(splits.split[at])
+            if holds(recent, split, float(splits.noise[at]), float(beyond[at])):
                 return int(begins[at]) + split, int(looks[at])
     return None
 
@@ -281,14 +325,14 @@ def _resemblance(logs: Floats, split: int, noise: float, by_chance: float = 0.0)
     return math.sqrt((1 + alike) / (1 - alike))
 
 
-def _described(logs: Floats, errors: Floats, starts: list[int], found: list[int]) -> ChangePoints:
+def _described(logs: Floats, errors: Floats, starts: list[int], alarms: list[int]) -> Search[ChangePoints]:
     """Describe each change again, now that the levels on both sides are known to their ends."""
     ends = [*starts[1:], len(logs)]
     changes = []
-    for number, run in enumerate(found):
+    for number, run in enumerate(alarms):
         begin = max(starts[number], starts[number + 1] - LONGEST_LOOK)
         end = min(ends[number + 1], starts[number + 1] + LONGEST_LOOK)
-        change = _change(logs[begin:end], errors[begin:end], begin, run)
+        change = yield from _change(logs[begin:end], errors[begin:end], begin, run)
         starts[number + 1] = ends[number] = change.first
         changes.append(change)
     medians = [
@@ -302,23 +346,40 @@ def _described(logs: Floats, errors: Floats, starts: list[int], found: list[int]
     return ChangePoints(len(logs), tuple(changes), levels, noise, false_alarms(len(logs)))
 
 
-def _change(logs: Floats, errors: Floats, begin: int, found: int) -> ChangePoint:
-    from scipy.special import stdtrit
+@functools.cache
+def _student_reach(freedom: int) -> float:
+    """Where Student's distribution has `CONFIDENCE` between minus and plus: Newton's steps on the sum that it
+    is for whole degrees of freedom (Abramowitz and Stegun, 26.7). To import scipy for it takes longer than to
+    judge a thousand runs."""
+    density = math.exp(math.lgamma((freedom + 1) / 2) - math.lgamma(freedom / 2))
+    density /= math.sqrt(freedom * math.pi)
+    reach = 2.0
+    for _ in range(8):
+        angle = math.atan(reach / math.sqrt(freedom))
+        term = total = math.sin(angle) * math.cos(angle) ** (freedom % 2)
+        for step in range(2 + freedom % 2, freedom - 1, 2):
+            term *= (step - 1) / step * math.cos(angle) ** 2
+            total += term
+        within = 2 / math.pi * (angle + total) if freedom % 2 else total
+        reach += (CONFIDENCE - within) / (2 * density * math.cos(angle) ** (freedom + 1))
+    return reach
 
-    seen = scan(logs[None], errors[None])
-    split, noise = int(seen.split[0]), float(seen.noise[0])
-    squares = seen.statistics[0] ** 2
+
+def _change(logs: Floats, errors: Floats, begin: int, alarm: int) -> Search[ChangePoint]:
+    splits = yield logs[None], errors[None], np.array([len(logs)])
+    split, noise = int(splits.split[0]), float(splits.noise[0])
+    squares = splits.statistics[0] ** 2
     wider = _resemblance(logs, split, noise)
     likely = np.flatnonzero(squares >= squares.max() - _PLACES * wider**2) + 1
     before, after = _median(logs[:split]), _median(logs[split:])
     scatter = noise * _MEDIAN_TO_MEAN * math.sqrt(1 / split + 1 / (len(logs) - split))
-    half = float(stdtrit(len(logs) - 2, (1 + CONFIDENCE) / 2)) * scatter * wider
+    half = _student_reach(len(logs) - 2) * scatter * wider
     shift = after - before
     return ChangePoint(
         first=begin + split,
         earliest=begin + int(likely.min()),
         latest=begin + int(likely.max()),
-        found=found,
+        found=alarm,
         change=math.expm1(shift),
         low=math.expm1(shift - half),
         high=math.expm1(shift + half),

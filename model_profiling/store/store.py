@@ -198,7 +198,7 @@ class Store:
             answer = connection.execute(sa.text(sql).columns(**COLUMN_TYPES), params)
             columns = list(answer.keys())
             flags = [column for column in columns if column in FLAGS]
-            rows = [dict(zip(columns, row, strict=True)) for row in answer]
+            rows = [dict(zip(columns, row, strict=True)) for row in answer.all()]
         for row in rows:
             row |= {flag: bool(row[flag]) for flag in flags if isinstance(row[flag], int)}
         return rows

@@ -17,7 +17,7 @@ from model_profiling.core.errors import InputError
 from model_profiling.core.files import StrPath, as_path
 from model_profiling.core.formatting import did_you_mean, listing
 from model_profiling.report.comparison import Comparison, SideFacts
-from model_profiling.report.history import History, HistoryPoint, HistorySeries, SeriesKey, make_series
+from model_profiling.report.history import POINT, History, HistoryPoint, HistorySeries, SeriesKey, make_series
 from model_profiling.runs import Run, Times
 from model_profiling.runs.comparability import Origin, Timed
 from model_profiling.runs.folders import only_run_in
@@ -176,8 +176,8 @@ def _stored_series(run: Row, row: Row) -> MeasurementSeries:
 
 # The history of a model: its latencies over all matching runs, series by series.
 
-_KEY = tuple(field.name for field in fields(SeriesKey))
-_POINT = tuple(field.name for field in fields(HistoryPoint) if field.name != "at")
+_POINT = tuple(name for name in POINT if name != "at")
+_KEY = tuple(field.name for field in fields(SeriesKey) if field.name != "device_name")
 _HISTORY = """
     SELECT r.run_id, r.name, coalesce(r.measured_at, r.added_at) AS measured_at, r.model, r.dtype, r.backend,
            r.device, r.device_name, r.is_arm, r.commit_hash AS "commit", r.branch, r.dirty, r.kit,
@@ -246,13 +246,15 @@ def _reason(row: Row) -> str:
 
 def _history_series(rows: Sequence[Row]) -> Iterable[HistorySeries]:
     devices = {row["device"]: marked(row["device_name"] or row["device"], row["is_arm"]) for row in rows}
-    series: dict[SeriesKey, list[HistoryPoint]] = {}
+    series: dict[tuple[Any, ...], list[HistoryPoint]] = {}
     for row in rows:
         if not _reason(row):
-            key = SeriesKey(**{name: row[name] for name in _KEY} | {"device_name": devices[row["device"]]})
+            key = tuple(row[name] for name in _KEY)
             point = HistoryPoint(at=row["measured_at"], **{name: row[name] for name in _POINT})
             series.setdefault(key, []).append(point)
-    return [make_series(key, points) for key, points in series.items()]
+    named = (dict(zip(_KEY, key, strict=True)) for key in series)
+    keys = (SeriesKey(**values, device_name=devices[values["device"]]) for values in named)
+    return make_series(dict(zip(keys, series.values(), strict=True)))
 
 
 def _order(series: HistorySeries) -> tuple[str, str, str, str, str, int]:

@@ -1,8 +1,11 @@
 """Changes in histories of latencies: found soon, seldom where there are none, told with place and size."""
 
+from dataclasses import asdict
+
 import numpy as np
 import numpy.typing as npt
 import pytest
+from scipy.special import stdtrit
 
 from model_profiling.core.errors import InputError
 from model_profiling.statistics import change_points as points
@@ -53,6 +56,29 @@ def test_a_change_is_told_with_place_and_size_as_it_was_first_seen() -> None:
     seen_then = points.find_changes(np.exp(logs[: change.found + 1]).tolist())
     assert [each.found for each in seen_then.changes] == [change.found]
     assert not points.find_changes(np.exp(logs[: change.found]).tolist()).changes
+
+
+def test_histories_searched_together_are_answered_as_each_alone() -> None:
+    chance = np.random.default_rng(5)
+    logs = [noise(1, runs, seed=runs)[0] for runs in (0, 5, 40, 90, 230)]
+    for row in logs[2:]:
+        row[20:] += np.log1p(0.05)
+        row[35:] -= np.log1p(0.04)
+    errors = [0.003 * chance.random(len(row)) for row in logs]
+    histories = [(np.exp(row).tolist(), error.tolist()) for row, error in zip(logs, errors, strict=True)]
+    together = points.find_changes_of_all(histories)
+    assert [bool(answer.changes) for answer in together] == [False, False, True, True, True]
+    for answer, history in zip(together, histories, strict=True):
+        alone = points.find_changes(*history)
+        for ours, theirs in zip(
+            (*answer.changes, *answer.levels), (*alone.changes, *alone.levels), strict=True
+        ):
+            assert asdict(ours) == pytest.approx(asdict(theirs), rel=1e-9)
+
+
+def test_a_change_is_as_uncertain_as_students_distribution_says() -> None:
+    for freedom in range(points.FEWEST_RUNS - 2, 2 * points.LONGEST_LOOK):
+        assert points._student_reach(freedom) == pytest.approx(stdtrit(freedom, 0.975), rel=1e-12)
 
 
 def test_several_changes_one_after_the_other() -> None:
