@@ -26,7 +26,7 @@ import psutil
 from model_profiling.config.sweep import SweepConfig, parse_sweep
 from model_profiling.core import files
 from model_profiling.sweep import dispatch, worker
-from model_profiling.sweep.cells import Job, jobs
+from model_profiling.sweep.cells import SweepJob, jobs
 
 DATA = Path(__file__).resolve().parents[1] / "tests" / "data" / "runs"
 RECORDED, PROGRAM = DATA / "arm_without_sme2", DATA / "programs" / "small_cnn_xnnpack_int8.pte"
@@ -34,7 +34,7 @@ SECONDS = 0.05
 """What a simulated measurement takes."""
 
 
-def simulated_job(job: Job, program: bytes, home: tuple[Path, Path], versions: str) -> worker.TaskResult:
+def simulated_job(job: SweepJob, program: bytes, home: tuple[Path, Path], versions: str) -> worker.TaskResult:
     del home, versions
     worker.unpack(program, Path(tempfile.mkdtemp()) / job.program.name)
     time.sleep(SECONDS)

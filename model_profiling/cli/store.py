@@ -62,8 +62,8 @@ def add(
         frame.say(f"{run.run_id[:12]}  {run.outcome}: {run.run_dir}")
     for refused in added.refused:
         frame.fail(f"{refused.run_dir} is not added: {refused.problem}; {refused.fix}")
-    known = len(added.runs) - len(added.new)
-    frame.say(f"{opened.address}: {plural(len(added.new), 'run')} added, {known} known")
+    already = len(added.runs) - len(added.new)
+    frame.say(f"{opened.address}: {plural(len(added.new), 'run')} added, {already} known")
     return 1 if added.refused else 0
 
 
@@ -84,18 +84,18 @@ def add(
     show_default=True,
     help="How many.",
 )
-def list_runs(*, store: str | None, last: int, as_json: bool, **wanted: Any) -> None:
+def list_runs(*, store: str | None, last: int, as_json: bool, **filters: Any) -> None:
     """List the runs of a store, the newest first."""
     from model_profiling.runs.times import NOT_ARM, marked
     from model_profiling.store.store import Store, list_runs
 
     opened = Store.open(store)
-    runs, matching = list_runs(opened, **wanted, last=last)
+    runs, matching = list_runs(opened, **filters, last=last)
     if as_json:
         frame.facts({"schema_version": 1, "store": opened.address, "matching": matching, "runs": runs})
         return
     if not runs:
-        frame.say(f"{opened.address} {'holds no such run' if any(wanted.values()) else 'is empty'}")
+        frame.say(f"{opened.address} {'holds no such run' if any(filters.values()) else 'is empty'}")
         return
     rows = [
         (
@@ -307,17 +307,17 @@ def _print(answer: Answer) -> None:
         for place in range(len(answer.columns))
         if any(isinstance(row[place], int | float) for row in answer.rows)
     ]
-    shown = [[_shown(value) for value in row] for row in answer.rows]
-    frame.say(render_terminal([make_table(answer.columns, shown, numbers)]))
-    cut = any(cell.endswith("...") for row in shown for cell in row)
+    rows = [[_printed(value) for value in row] for row in answer.rows]
+    frame.say(render_terminal([make_table(answer.columns, rows, numbers)]))
+    cut = any(cell.endswith("...") for row in rows for cell in row)
     whole = "; --csv FILE writes whole cells" if cut else ""
     if answer.more:
-        frame.say(f"the first {plural(len(shown), 'row')}; --rows N shows more, --csv FILE writes all{whole}")
+        frame.say(f"the first {plural(len(rows), 'row')}; --rows N shows more, --csv FILE writes all{whole}")
     else:
-        frame.say(f"{plural(len(shown), 'row')}{whole}")
+        frame.say(f"{plural(len(rows), 'row')}{whole}")
 
 
-def _shown(value: Any) -> str:
+def _printed(value: Any) -> str:
     if value is None:
         return MISSING
     if isinstance(value, float):

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from model_profiling.config.sweep import SweepConfig
-    from model_profiling.sweep.cells import CellRecord, Job, SweepFolder
+    from model_profiling.sweep.cells import CellRecord, SweepFolder, SweepJob
     from model_profiling.sweep.dispatch import SweepOptions
 
 _MOST_ROWS = 40
@@ -81,13 +81,13 @@ def sweep_command(
     opened = None if no_store else Store.open(store or sweep.store, make=True)
     options = SweepOptions(folder, scheduler, resume=resume, store=opened)
     words = [word for word in frame.command_line() if word != "--resume"]
-    kept = f"every cell that ended is kept; continue with: {shlex.join([*words, '--resume'])}"
-    with measuring(kept, quiet=quiet) as progress:
+    advice = f"every cell that ended is kept; continue with: {shlex.join([*words, '--resume'])}"
+    with measuring(advice, quiet=quiet) as progress:
         ended = run_sweep(sweep, options, progress)
         return _show(ended, options, quiet=quiet, as_json=as_json)
 
 
-def _in_short(planned: Sequence[Job]) -> str:
+def _in_short(planned: Sequence[SweepJob]) -> str:
     from model_profiling.sweep.cells import sweep_seconds
 
     cells = plural(sum(len(job.cells) for job in planned), "cell")
@@ -98,7 +98,7 @@ def _in_short(planned: Sequence[Job]) -> str:
     return f"{cells} in {plural(len(planned), 'run')} on {targets}{time}{more}"
 
 
-def _show_plan(sweep: SweepConfig, outdir: Path, planned: Sequence[Job], *, as_json: bool) -> None:
+def _show_plan(sweep: SweepConfig, outdir: Path, planned: Sequence[SweepJob], *, as_json: bool) -> None:
     from model_profiling.sweep.cells import all_cells, sweep_seconds
 
     cells = all_cells(sweep)
@@ -122,7 +122,7 @@ def _show_plan(sweep: SweepConfig, outdir: Path, planned: Sequence[Job], *, as_j
     frame.say(f"next: {shlex.join(word for word in frame.command_line() if word != '--dry-run')}")
 
 
-def _plan_row(job: Job) -> tuple[str, ...]:
+def _plan_row(job: SweepJob) -> tuple[str, ...]:
     return (
         job.cells[0].run_name,
         job.target,

@@ -92,8 +92,8 @@ def sweep_schema() -> dict[str, object]:
     """The same for sweeps."""
     schema = SweepConfig.model_json_schema()
     schema["properties"]["$schema"] = _ITSELF
-    schema["$defs"]["Rung"] = {
+    schema["$defs"]["SweepRung"] = {
         "description": "A rung that the kit knows, or a set of CPU features of your own.",
-        "anyOf": [{"enum": list(OWN_RUNGS)}, schema["$defs"]["Rung"]],
+        "anyOf": [{"enum": list(OWN_RUNGS)}, schema["$defs"]["SweepRung"]],
     }
     return {"$schema": _DIALECT, "schema_version": 1, **schema, "title": "SME2 profiling sweep"}

@@ -105,12 +105,12 @@ def _as_rung(value: object) -> object:
     return _own_rung(value)
 
 
-def _own_rung(name: str) -> Rung:
+def _own_rung(name: str) -> SweepRung:
     # Not validated: only a rung that people define must disable something.
-    return Rung.model_construct(name=name, disable=OWN_RUNGS[name])
+    return SweepRung.model_construct(name=name, disable=OWN_RUNGS[name])
 
 
-class Rung(Settings):
+class SweepRung(Settings):
     """A set of CPU features that is switched off, under a name of your own."""
 
     name: Name = Field(examples=["no_i8mm"])
@@ -147,13 +147,13 @@ Words = Annotated[
     BeforeValidator(lambda value: [value] if isinstance(value, str) else value),
     WithJsonSchema(_WORDS),
 ]
-_Each = TypeVar("_Each")
+_Item = TypeVar("_Item")
 Several = Annotated[
-    tuple[_Each, ...], Field(min_length=1, max_length=MOST_ENTRIES), AfterValidator(each_once)
+    tuple[_Item, ...], Field(min_length=1, max_length=MOST_ENTRIES), AfterValidator(each_once)
 ]
 
 
-ByModel = Annotated[dict[File, _Each], Field(max_length=MOST_ENTRIES)]
+ByModel = Annotated[dict[File, _Item], Field(max_length=MOST_ENTRIES)]
 
 
 class Exclusion(Settings):
@@ -212,7 +212,7 @@ class SweepConfig(Settings):
     left out, the only method with the usual inputs."""
     threads: ThreadCounts = Field(default=(1,), examples=[[1, 4]])
     """Thread counts."""
-    rungs: tuple[Annotated[Rung, BeforeValidator(_as_rung)], ...] = Field(
+    rungs: tuple[Annotated[SweepRung, BeforeValidator(_as_rung)], ...] = Field(
         default_factory=lambda: (_own_rung(ON), _own_rung(OFF)),
         min_length=1,
         max_length=MOST_ENTRIES,
@@ -326,10 +326,10 @@ def _exclusion_problems(sweep: SweepConfig, exclusion: Exclusion, where: str) ->
         "rung": [rung.name for rung in sweep.rungs],
         "target": [*sweep.targets],
     }
-    for name, wanted in exclusion.matched.items():
-        for value in set(wanted).difference(listed[name]):
-            known = ", ".join(map(repr, listed[name])) or "none"
-            yield Problem(f"{where}.{name}", f"is {value!r}", f"it should be in the sweep, which has {known}")
+    for name, values in exclusion.matched.items():
+        for value in set(values).difference(listed[name]):
+            there = ", ".join(map(repr, listed[name])) or "none"
+            yield Problem(f"{where}.{name}", f"is {value!r}", f"it should be in the sweep, which has {there}")
 
 
 def _model_problems(sweep: SweepConfig) -> Iterator[Problem]:

@@ -55,25 +55,25 @@ class Tool:
     @cached_property
     def parameters(self) -> dict[str, click.Parameter]:
         """The allowed parameters by what a person types: `fail_on_regression` for `--fail-on-regression`."""
-        known = {option.opts[0].lstrip("-").replace("-", "_"): option for option in self.command.params}
-        return {name: known[name] for name in self.allowed.split()}
+        by_name = {option.opts[0].lstrip("-").replace("-", "_"): option for option in self.command.params}
+        return {name: by_name[name] for name in self.allowed.split()}
 
-    def command_line(self, given: Mapping[str, Any], root: Root) -> list[str]:
+    def command_line(self, values: Mapping[str, Any], root: Root) -> list[str]:
         """The words for these arguments: checked, and none can be read as another option."""
         options, arguments = list[str](), list[str]()
-        for name, value in given.items():
+        for name, value in values.items():
             parameter = self.parameters[name]
-            values = value if isinstance(value, list) else [value]
-            for text in (item for item in values if isinstance(item, str)):
+            items = value if isinstance(value, list) else [value]
+            for text in (item for item in items if isinstance(item, str)):
                 root.check(name, text)
                 if text.endswith(".pte") and not self.takes_programs:
                     raise InputError(f"{text} is a program", "`compare_programs` measures two programs")
             if isinstance(parameter, click.Argument):
-                arguments += map(str, values)
+                arguments += map(str, items)
             elif value is True:
                 options.append(parameter.opts[0])
             elif value is not False:
-                options += [f"{parameter.opts[0]}={item}" for item in values]
+                options += [f"{parameter.opts[0]}={item}" for item in items]
         return [*self._words, *self.fixed, *options, "--json", "--", *arguments]
 
 

@@ -36,7 +36,7 @@ _MOST_OUTPUT, _MOST_MESSAGES, _LONGEST_LINE = 16 << 20, 40, 2000
 _MOST_RUNNING, _MOST_KEPT = 4, 16
 
 
-class Job:
+class ToolJob:
     """A command that runs or has ended."""
 
     def __init__(self, id: str, tool: str, words: Sequence[str], folder: Path, limit_s: float) -> None:
@@ -115,13 +115,13 @@ def _step(line: str) -> str | None:
         return None
 
 
-class Jobs:
+class ToolJobs:
     """The jobs of one client by their ids; the last ones are kept with their answers."""
 
     def __init__(self, folder: Path) -> None:
-        self._folder, self._jobs, self._alone, self._started = folder, dict[str, Job](), "", 0
+        self._folder, self._jobs, self._alone, self._started = folder, dict[str, ToolJob](), "", 0
 
-    def start(self, tool: str, words: Sequence[str], limit_s: float, *, alone: bool) -> Job:
+    def start(self, tool: str, words: Sequence[str], limit_s: float, *, alone: bool) -> ToolJob:
         """Start a command; two of those that are `alone` would disturb each other."""
         running = {job.id: job for job in self._jobs.values() if not job.finished.is_set()}
         if alone and (other := running.get(self._alone)):
@@ -133,12 +133,12 @@ class Jobs:
         for old in [id for id in self._jobs if id not in running][:-_MOST_KEPT]:
             del self._jobs[old]
         self._started += 1
-        job = Job(f"job-{self._started}", tool, words, self._folder, limit_s)
+        job = ToolJob(f"job-{self._started}", tool, words, self._folder, limit_s)
         self._jobs[job.id] = job
         self._alone = job.id if alone else self._alone
         return job
 
-    def get(self, id: str) -> Job:
+    def get(self, id: str) -> ToolJob:
         if id not in self._jobs:
             raise InputError(f"there is no job '{id}'", f"there are {', '.join(self._jobs) or 'none yet'}")
         return self._jobs[id]

@@ -24,7 +24,7 @@ from model_profiling._version import __version__
 from model_profiling.core.errors import InputError, ProfilingError, RunError
 from model_profiling.core.formatting import did_you_mean, printable
 from model_profiling.mcp_server.commands import JOBS, READING, Json, Root, Tool, schema_of
-from model_profiling.mcp_server.jobs import Job, Jobs, State
+from model_profiling.mcp_server.jobs import State, ToolJob, ToolJobs
 
 Client = ServerRequestContext[Any]
 
@@ -40,7 +40,7 @@ _MOST_TEXT, _MOST_CUTS, _SHAPE = 40_000, 20, 8
 """Characters of an answer, lines about what was cut, and items of a list that is never cut."""
 
 
-class Wish(BaseModel):
+class CallOptions(BaseModel):
     """What an assistant may add to every call: how much of the answer it wants, and how long it waits."""
 
     part: list[str] = Field(default=[], description="Keys to show, such as findings or series.0.operators.")
@@ -51,7 +51,7 @@ class Wish(BaseModel):
     time_limit_s: float = Field(default=3600, gt=0, le=86_400, description="Then it is ended as by Ctrl-C.")
 
 
-class Answer(BaseModel):
+class ToolAnswer(BaseModel):
     job: str = Field(description="Its id: `job_status` gives more of this answer.")
     state: State
     command: str
@@ -65,12 +65,12 @@ class Answer(BaseModel):
 
 
 def _as_tool(name: str, about: str, arguments: Json, required: list[str], *, changes: bool) -> types.Tool:
-    given = {"properties": arguments, "required": required, "additionalProperties": False}
+    schema = {"properties": arguments, "required": required, "additionalProperties": False}
     return types.Tool(
         name=name,
         description=about,
-        input_schema={"type": "object", **given},
-        output_schema=Answer.model_json_schema(mode="serialization"),
+        input_schema={"type": "object", **schema},
+        output_schema=ToolAnswer.model_json_schema(mode="serialization"),
         annotations=types.ToolAnnotations(read_only_hint=not changes, destructive_hint=changes),
     )
 
@@ -79,11 +79,11 @@ def _described(tool: Tool) -> types.Tool:
     arguments = {name: schema_of(parameter) for name, parameter in tool.parameters.items()}
     required = [name for name, parameter in tool.parameters.items() if parameter.required]
     about = "\n\n".join(filter(None, (cleandoc(tool.command.help or ""), tool.note)))
-    return _as_tool(tool.name, about, arguments | _WISH, required, changes=tool in JOBS)
+    return _as_tool(tool.name, about, arguments | _OPTIONS, required, changes=tool in JOBS)
 
 
-_WISH = Wish.model_json_schema()["properties"]
-_OF_JOB = {"job": {"type": "string"}, **{name: _WISH[name] for name in _WISH if name != "time_limit_s"}}
+_OPTIONS = CallOptions.model_json_schema()["properties"]
+_OF_JOB = {"job": {"type": "string"}, **{name: _OPTIONS[name] for name in _OPTIONS if name != "time_limit_s"}}
 _STATUS = "What a job does, or its answer; also other parts of an earlier answer, without asking again."
 _CANCEL = "End a job as by Ctrl-C. What was measured is kept; the same call with `resume` continues it."
 _JOB_TOOLS = (
@@ -96,7 +96,7 @@ class KitServer:
     """The tools, and the jobs that they started."""
 
     def __init__(self, root: Root, program: click.Command, *, read_only: bool = False) -> None:
-        self.root, self.jobs = root, Jobs(root.folder)
+        self.root, self.jobs = root, ToolJobs(root.folder)
         self._commands = {tool.name: tool.of(program) for tool in (READING if read_only else READING + JOBS)}
         self._tools = {tool.name: tool for tool in (*map(_described, self._commands.values()), *_JOB_TOOLS)}
         self.sdk = Server[Any](
@@ -111,43 +111,45 @@ class KitServer:
     async def _list(self, _: Client, _page: types.PaginatedRequestParams | None) -> types.ListToolsResult:
         return types.ListToolsResult(tools=list(self._tools.values()))
 
-    async def _call(self, client: Client, asked: types.CallToolRequestParams) -> types.CallToolResult:
+    async def _call(self, client: Client, call: types.CallToolRequestParams) -> types.CallToolResult:
         """The answer, structured and as text for clients that cannot read structure; or what is wrong."""
         try:
-            content = (await self._answer(client, asked.name, asked.arguments or {})).model_dump()
+            content = (await self._answer(client, call.name, call.arguments or {})).model_dump()
         except ProfilingError as problem:
             text = f"error: {printable(' '.join(str(problem).split()))}"
             return types.CallToolResult(content=[types.TextContent(text=text)], is_error=True)
         text = json.dumps(content, ensure_ascii=False, separators=(",", ":"))
         return types.CallToolResult(content=[types.TextContent(text=text)], structured_content=content)
 
-    async def _answer(self, client: Client, name: str, given: Json) -> Answer:
+    async def _answer(self, client: Client, name: str, arguments: Json) -> ToolAnswer:
         if name not in self._tools:
             hint = did_you_mean(name, self._tools) or f"there are {', '.join(self._tools)}"
             raise InputError(f"there is no tool '{name}'", hint)
-        if wrong := list(Draft202012Validator(self._tools[name].input_schema).iter_errors(given)):
+        if wrong := list(Draft202012Validator(self._tools[name].input_schema).iter_errors(arguments)):
             problems = "; ".join(f"{error.json_path}: {error.message[:200]}" for error in wrong[:3])
             raise InputError(problems, f"correct the arguments of {name}")
         tool = self._commands.get(name)
-        own = {key: value for key, value in given.items() if tool and key in tool.parameters}
-        wish = Wish.model_validate({key: value for key, value in given.items() if key not in own})
+        own = {key: value for key, value in arguments.items() if tool and key in tool.parameters}
+        options = CallOptions.model_validate(
+            {key: value for key, value in arguments.items() if key not in own}
+        )
         if tool is None:
-            job = self.jobs.get(given["job"])
+            job = self.jobs.get(arguments["job"])
             if name == "cancel_job":
                 job.cancel()
-            await _follow(client, job, wish.wait_s)
-            return _answer_of(job, self._commands[job.tool], wish)
+            await _follow(client, job, options.wait_s)
+            return _answer_of(job, self._commands[job.tool], options)
         words = await anyio.to_thread.run_sync(tool.command_line, own, self.root)
-        job = self.jobs.start(name, words, wish.time_limit_s, alone=tool in JOBS)
+        job = self.jobs.start(name, words, options.time_limit_s, alone=tool in JOBS)
         try:
-            await _follow(client, job, wish.wait_s)
+            await _follow(client, job, options.wait_s)
         except BaseException:  # the client takes its call back, and never learns the id
             job.cancel()
             raise
-        return _answer_of(job, tool, wish)
+        return _answer_of(job, tool, options)
 
 
-async def _follow(client: Client, job: Job, wait_s: float) -> None:
+async def _follow(client: Client, job: ToolJob, wait_s: float) -> None:
     """Wait for a job, and report each new stage; after silence the same again, as a sign of life."""
     until, reported, stage = time.monotonic() + wait_s, 0.0, ""
     while not job.finished.is_set() and time.monotonic() < until:
@@ -157,13 +159,13 @@ async def _follow(client: Client, job: Job, wait_s: float) -> None:
         await anyio.sleep(_LOOK_EVERY_S)
 
 
-def _answer_of(job: Job, tool: Tool, wish: Wish) -> Answer:
+def _answer_of(job: ToolJob, tool: Tool, options: CallOptions) -> ToolAnswer:
     """The state of a job, with the parts of its answer that are asked for, or the usual ones."""
     if job.state == "failed":
         errors = [line.removeprefix("error: ") for line in job.messages if line.startswith("error: ")]
         problem = " ".join(errors or list(job.messages)[-3:])
         raise RunError(problem or f"{job.tool} ended with {job.child.returncode} and no answer")
-    answer = Answer(
+    answer = ToolAnswer(
         job=job.id,
         state=job.state,
         command=printable(f"sme2prof {' '.join(job.words)}"),
@@ -174,14 +176,14 @@ def _answer_of(job: Job, tool: Tool, wish: Wish) -> Answer:
     )
     if job.state != "done" or (facts := job.facts()) is None:
         return answer
-    parts = wish.part or [key for key in tool.parts if key in facts] or list(facts)
+    parts = options.part or [key for key in tool.parts if key in facts] or list(facts)
     chosen = {part: _part(facts, part) for part in parts}
-    for part in wish.part:
+    for part in options.part:
         if isinstance(chosen[part], list):
-            chosen[part] = _sorted(chosen[part], wish.sort_by)[wish.first :]
-    shown, cut = _bounded(chosen, wish.limit)
+            chosen[part] = _sorted(chosen[part], options.sort_by)[options.first :]
+    content, cut = _bounded(chosen, options.limit)
     others = [key for key in facts if key not in {part.partition(".")[0] for part in parts}]
-    return answer.model_copy(update={"answer": shown, "cut": cut, "other_parts": others})
+    return answer.model_copy(update={"answer": content, "cut": cut, "other_parts": others})
 
 
 def _part(facts: Json, name: str) -> Any:
@@ -192,8 +194,8 @@ def _part(facts: Json, name: str) -> Any:
         elif isinstance(value, list) and step.isdecimal() and int(step) < len(value):
             value = value[int(step)]
         else:
-            known = ", ".join(value) if isinstance(value, dict) else "only numbers of items, if it is a list"
-            raise InputError(f"the answer has no part {name}", f"in place of {step} there are: {known}")
+            keys = ", ".join(value) if isinstance(value, dict) else "only numbers of items, if it is a list"
+            raise InputError(f"the answer has no part {name}", f"in place of {step} there are: {keys}")
     return value
 
 
@@ -207,10 +209,10 @@ def _sorted(items: list[Any], key: str) -> list[Any]:
 def _bounded(content: Json, limit: int) -> tuple[Json, list[str]]:
     """The content with lists of at most `limit` items, or fewer so that it fits; and what was cut."""
     cuts: list[str] = []
-    shown = _cut(content, limit, "", cuts)
-    if len(json.dumps(shown, ensure_ascii=False)) <= _MOST_TEXT:
+    bounded = _cut(content, limit, "", cuts)
+    if len(json.dumps(bounded, ensure_ascii=False)) <= _MOST_TEXT:
         more = [f"{len(cuts) - _MOST_CUTS} more lists"] if len(cuts) > _MOST_CUTS else []
-        return shown, cuts[:_MOST_CUTS] + more
+        return bounded, cuts[:_MOST_CUTS] + more
     if limit == 0:
         raise InputError("the answer is too large", "ask for fewer or smaller parts with `part`")
     return _bounded(content, limit // 2)
@@ -246,7 +248,7 @@ async def _serve(server: KitServer) -> None:
         tasks.cancel_scope.cancel()
 
 
-async def _end_on_signal(jobs: Jobs) -> None:
+async def _end_on_signal(jobs: ToolJobs) -> None:
     """Exit soon: the thread that waits for stdin would delay an orderly end."""
     with anyio.open_signal_receiver(signal.SIGINT, signal.SIGTERM, signal.SIGHUP) as signals:
         async for number in signals:

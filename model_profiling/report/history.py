@@ -304,7 +304,7 @@ def history_chart(series: HistorySeries, number: int = 1) -> doc.Chart:
     """`number` distinguishes the charts of a page, in which runs are numbered from 1."""
     runs = len(series.points)
     left = max(0, runs - MOST_RUNS)
-    shown = series.points[left:]
+    newest = series.points[left:]
     data: dict[str, list[draw.Row]] = {
         "points": [
             {
@@ -316,7 +316,7 @@ def history_chart(series: HistorySeries, number: int = 1) -> doc.Chart:
                 "commit": draw.named(point.short_commit),
                 "run_id": point.run_id[:12],
             }
-            for place, point in enumerate(shown, start=left + 1)
+            for place, point in enumerate(newest, start=left + 1)
         ],
         "levels": [
             {"first": level.first + 0.6, "last": level.last + 1.4, "ms": level.typical}
@@ -339,7 +339,7 @@ def history_chart(series: HistorySeries, number: int = 1) -> doc.Chart:
         ],
     }
     # Show every median; cut an interval that goes far beyond.
-    least, most = (pick(point.median_ms for point in shown) for pick in (min, max))
+    least, most = (pick(point.median_ms for point in newest) for pick in (min, max))
     room = max(0.15 * (most - least), 0.02 * most)
     y = draw.axis("ms, median with its interval", draw.span(max(0.0, least - room), most + room))
     order = f"runs in the order they were measured{f', the newest {MOST_RUNS}' if left else ''}"

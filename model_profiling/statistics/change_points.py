@@ -119,8 +119,8 @@ def find_changes(values: Sequence[float], errors: Sequence[float] | None = None)
 def find_changes_of_all(
     histories: Iterable[tuple[Sequence[float], Sequence[float] | None]],
 ) -> list[ChangePoints]:
-    """Find the changes in the values and errors of each history. Each waits for its next scan: numpy scans for
-    all of them at once, which takes hardly longer than for one."""
+    """Find the changes in the values and errors of each history. Each waits for its next scan: numpy scans
+    for all of them at once, which takes hardly longer than for one."""
     searches = [_search(values, errors) for values, errors in histories]
     ended = dict[int, ChangePoints]()
     scans: dict[int, Scan | None] = dict.fromkeys(range(len(searches)))
@@ -128,7 +128,8 @@ def find_changes_of_all(
         looks = dict[int, Looks]()
         for number, scanned in scans.items():
             try:
-                looks[number] = searches[number].send(scanned)  # type: ignore[arg-type]  begins with None
+                search = searches[number]
+                looks[number] = next(search) if scanned is None else search.send(scanned)
             except StopIteration as end:
                 ended[number] = end.value
         scans = dict(zip(looks, _scan_together([*looks.values()]), strict=True))

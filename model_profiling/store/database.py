@@ -55,7 +55,7 @@ class Limits:
         return sys.maxsize if self.rows is None else self.rows + 1
 
 
-Found = tuple[list[str], Iterable[tuple[Any, ...]]]
+RowStream = tuple[list[str], Iterable[tuple[Any, ...]]]
 """The names of an answer's columns, and its rows, to be read one by one."""
 
 
@@ -76,7 +76,7 @@ class Database(ABC):
         return self.make_engine(write=True)
 
     @abstractmethod
-    def ask(self, sql: str, limits: Limits) -> contextlib.AbstractContextManager[Found]:
+    def ask(self, sql: str, limits: Limits) -> contextlib.AbstractContextManager[RowStream]:
         """Run a query that somebody else wrote."""
 
     @abstractmethod
@@ -119,9 +119,9 @@ class Database(ABC):
             )
 
 
-def find_database(given: StrPath | None) -> Database:
-    """The database at `given`, else at $SME2PROF_STORE, else in the file `sme2prof.db`."""
-    address = store_address(given)
+def find_database(named: StrPath | None) -> Database:
+    """The database at `named`, else at $SME2PROF_STORE, else in the file `sme2prof.db`."""
+    address = store_address(named)
     if address.startswith(_SERVER):
         return PostgresServer(address)
     if "://" in address:
@@ -131,8 +131,8 @@ def find_database(given: StrPath | None) -> Database:
     return SqliteFile(Path(address).expanduser())
 
 
-def store_address(given: StrPath | None = None) -> str:
-    return os.fspath(given) if given is not None else os.environ.get(VARIABLE) or DEFAULT
+def store_address(named: StrPath | None = None) -> str:
+    return os.fspath(named) if named is not None else os.environ.get(VARIABLE) or DEFAULT
 
 
 class SqliteFile(Database):
@@ -176,7 +176,7 @@ class SqliteFile(Database):
         return _opened(address if is_there(wal) else f"{address}&immutable=1")
 
     @contextlib.contextmanager
-    def ask(self, sql: str, limits: Limits) -> Iterator[Found]:
+    def ask(self, sql: str, limits: Limits) -> Iterator[RowStream]:
         until = time.monotonic() + limits.seconds
         try:
             with contextlib.closing(self._connect_read_only()) as connection:
@@ -251,8 +251,8 @@ class PostgresServer(Database):
             raise InputError(
                 "this is not the address of a server", f"write {_SERVER}USER@HOST/DATABASE"
             ) from problem
-        shown = self.url.set(drivername="postgresql", query={})
-        self.address = shown.render_as_string(hide_password=True)
+        public = self.url.set(drivername="postgresql", query={})
+        self.address = public.render_as_string(hide_password=True)
         self.driver = needed("psycopg", "store-server")
 
     def make_engine(self, *, write: bool) -> Engine:
@@ -268,7 +268,7 @@ class PostgresServer(Database):
         return engine
 
     @contextlib.contextmanager
-    def ask(self, sql: str, limits: Limits) -> Iterator[Found]:
+    def ask(self, sql: str, limits: Limits) -> Iterator[RowStream]:
         """A cursor on the server takes one SELECT, and nothing that writes. Rows come one by one, so that
         only one of them, which PostgreSQL bounds at 1 GB, is held before its size is known."""
         until = time.monotonic() + limits.seconds
@@ -348,8 +348,8 @@ def too_large(limits: Limits) -> InputError:
 def unanswered(message: str) -> InputError:
     if "not authorized" in message or "prohibited" in message:
         return InputError("a query may only read the tables of the store", "write one SELECT")
-    said = " ".join(message.split()).rstrip(".")
+    reason = " ".join(message.split()).rstrip(".")
     return InputError(
-        f"the database cannot run the query: {said}",
+        f"the database cannot run the query: {reason}",
         "correct the SELECT; `sme2prof query --views` lists tables and columns",
     )

@@ -37,7 +37,7 @@ from model_profiling.runs.journal import Entry
 from model_profiling.runs.manifest import Manifest
 from model_profiling.statistics.speedup import median_interval
 from model_profiling.store.labels import Labels
-from model_profiling.store.tables import TABLES, Table
+from model_profiling.store.tables import TABLES, StoreTable
 
 Row = dict[str, Any]
 _ID_LETTERS = 32
@@ -74,8 +74,8 @@ def rows_of_run(run: Run, row: Row) -> dict[str, list[Row]]:
     }
     try:
         return {
-            name: [_checked(TABLES[name], {**some, "run_id": row["run_id"]}) for some in each]
-            for name, each in rows.items()
+            name: [_checked(TABLES[name], {**cells, "run_id": row["run_id"]}) for cells in of_table]
+            for name, of_table in rows.items()
         }
     except (AttributeError, TypeError, ValueError) as problem:
         raise FormatError(f"{run.path / names.ANALYSIS} is damaged: {problem}", _FIX) from problem
@@ -92,7 +92,7 @@ _KINDS = {
 }
 
 
-def _checked(table: Table, row: Row) -> Row:
+def _checked(table: StoreTable, row: Row) -> Row:
     """Return the columns of `table`; refuse values that a damaged file put there."""
     checked = {}
     for name, kind in _KINDS[table.name]:

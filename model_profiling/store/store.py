@@ -271,12 +271,12 @@ def list_runs(
     if its times are not latencies."""
     runs, experiments = IN_DATABASE["runs"], IN_DATABASE["experiments"]
     medians = sa.select(sa.func.min(experiments.c.median_ms)).where(experiments.c.run_id == runs.c.run_id)
-    wanted = [runs.c.model == model] if model is not None else []
-    wanted += [runs.c.device == device] if device is not None else []
-    wanted += [runs.c.tags[check_tag(tag)].as_string().is_not(None)] if tag is not None else []
+    conditions = [runs.c.model == model] if model is not None else []
+    conditions += [runs.c.device == device] if device is not None else []
+    conditions += [runs.c.tags[check_tag(tag)].as_string().is_not(None)] if tag is not None else []
     newest = sa.func.coalesce(runs.c.measured_at, runs.c.added_at).desc()
-    listed = sa.select(runs, medians.scalar_subquery().label("median_ms")).where(*wanted)
+    listed = sa.select(runs, medians.scalar_subquery().label("median_ms")).where(*conditions)
     with store.database.reading() as connection:
         rows = connection.execute(listed.order_by(newest, runs.c.run_id).limit(last)).mappings()
-        counted = sa.select(sa.func.count()).select_from(runs).where(*wanted)
+        counted = sa.select(sa.func.count()).select_from(runs).where(*conditions)
         return [dict(row) for row in rows], connection.execute(counted).scalar_one()

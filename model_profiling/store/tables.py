@@ -18,7 +18,7 @@ SCHEMA_VERSION = 1
 
 
 @dataclass(frozen=True, slots=True)
-class Table:
+class StoreTable:
     name: str
     meaning: str
     columns: tuple[Column, ...]
@@ -31,7 +31,7 @@ class Table:
 _RUN = Column("run_id", "text", "the run")
 _TOKENS = ("tokens", "position", "tokens_per_s")
 _ALL_TABLES = (
-    Table(
+    StoreTable(
         "runs",
         "a row for every run",
         (
@@ -71,7 +71,7 @@ _ALL_TABLES = (
             Column("tags", "record", "its tags, each with a note"),
         ),
     ),
-    Table(
+    StoreTable(
         "experiments",
         "a row for every experiment at every number of threads; milliseconds only where times are latencies",
         (
@@ -81,7 +81,7 @@ _ALL_TABLES = (
             Column("sessions", "record", "for each round, which start of the pipeline measured it"),
         ),
     ),
-    Table(
+    StoreTable(
         "operators",
         "a row for every operator of every experiment; without times if they are not latencies",
         (
@@ -91,8 +91,8 @@ _ALL_TABLES = (
             *OPERATOR_FACTS,
         ),
     ),
-    Table("comparisons", "a row for every comparison in a run", (_RUN, *SPEEDUP_FACTS)),
-    Table(
+    StoreTable("comparisons", "a row for every comparison in a run", (_RUN, *SPEEDUP_FACTS)),
+    StoreTable(
         "tokens",
         "a row for every experiment of a language model",
         (
@@ -103,7 +103,7 @@ _ALL_TABLES = (
         ),
     ),
 )
-TABLES: Mapping[str, Table] = {table.name: table for table in _ALL_TABLES}
+TABLES: Mapping[str, StoreTable] = {table.name: table for table in _ALL_TABLES}
 
 _TYPES: Mapping[str, sa.types.TypeEngine[Any]] = {
     "text": sa.Text(),
@@ -138,7 +138,7 @@ _COLUMNS = {column.name: column for table in reversed(_ALL_TABLES) for column in
 
 
 @dataclass(frozen=True, slots=True)
-class View(Table):
+class StoreView(StoreTable):
     select: str
 
     def sql(self, dialect: str) -> str:
@@ -172,11 +172,11 @@ COLUMN_TYPES = {name: sql_type(column) for name, column in _COLUMNS.items() if n
 """By a column's name, which says its type everywhere; but `sme2` is a flag here, and a text there."""
 
 
-def _view(name: str, meaning: str, chosen: Sequence[str], source: str) -> View:
+def _view(name: str, meaning: str, chosen: Sequence[str], source: str) -> StoreView:
     """`chosen` are columns: `table.name`, or the SQL for it with `AS name`; `source` is the rest."""
     names = [sql.rpartition(" AS ")[2].rpartition(".")[2] for sql in chosen]
     columns = tuple(_COLUMNS[column] for column in names)
-    return View(name, meaning, columns, f"SELECT {', '.join(chosen)} {source}")
+    return StoreView(name, meaning, columns, f"SELECT {', '.join(chosen)} {source}")
 
 
 def _of(table: str, names: str) -> list[str]:
@@ -279,6 +279,6 @@ _ALL_VIEWS = (
         WHERE runs.state <> 'finished' OR experiments.run_id IS NOT NULL""",
     ),
 )
-VIEWS: Mapping[str, View] = {view.name: view for view in _ALL_VIEWS}
-TABLES_AND_VIEWS: Mapping[str, Table] = {**TABLES, **VIEWS}
+VIEWS: Mapping[str, StoreView] = {view.name: view for view in _ALL_VIEWS}
+TABLES_AND_VIEWS: Mapping[str, StoreTable] = {**TABLES, **VIEWS}
 """Everything that a query may name."""

@@ -17,7 +17,7 @@ from typing import Literal
 
 from model_profiling.config.names import earlier_name, variant_of, with_method
 from model_profiling.config.settings import ProfileConfig
-from model_profiling.config.sweep import Rung, SweepCase, SweepConfig
+from model_profiling.config.sweep import SweepCase, SweepConfig, SweepRung
 from model_profiling.core import files
 from model_profiling.core.errors import InputError
 from model_profiling.core.files import LockFile
@@ -42,7 +42,7 @@ CellState = Literal["waiting", "done", "failed", "left out"]
 
 
 @dataclass(frozen=True, slots=True)
-class Program:
+class SweepProgram:
     """One export. `model` is a .pte file or what `export_model` takes; `name`, the file's stem, is unique."""
 
     name: str
@@ -60,7 +60,7 @@ class Program:
 
 @dataclass(frozen=True, slots=True)
 class Cell:
-    program: Program
+    program: SweepProgram
     threads: int
     rung: str
     target: str
@@ -91,7 +91,7 @@ class Cell:
 
 
 @dataclass(frozen=True, slots=True)
-class Job:
+class SweepJob:
     """All cells of one program's case on one target: one run directory, `runs/<program>/<place>` of the
     sweep, with the case after the program's name."""
 
@@ -99,7 +99,7 @@ class Job:
     sweep: SweepConfig
 
     @property
-    def program(self) -> Program:
+    def program(self) -> SweepProgram:
         return self.cells[0].program
 
     @property
@@ -121,7 +121,7 @@ class Job:
         return next(case for case in cases if case.name == self.cells[0].case)
 
     @property
-    def rungs(self) -> tuple[Rung, ...]:
+    def rungs(self) -> tuple[SweepRung, ...]:
         measured = {cell.rung for cell in self.cells}
         return tuple(rung for rung in self.sweep.rungs if rung.name in measured)
 
@@ -194,33 +194,33 @@ def all_cells(sweep: SweepConfig) -> tuple[CellRecord, ...]:
     )
 
 
-def jobs(sweep: SweepConfig) -> tuple[Job, ...]:
+def jobs(sweep: SweepConfig) -> tuple[SweepJob, ...]:
     """The cells that are measured, by program, case and target, in the order of the file."""
     groups: dict[str, list[Cell]] = {}
     for record in all_cells(sweep):
         if record.state != "left out":
             groups.setdefault(record.cell.job_id, []).append(record.cell)
-    return tuple(Job(tuple(group), sweep) for group in groups.values())
+    return tuple(SweepJob(tuple(group), sweep) for group in groups.values())
 
 
-def _programs(sweep: SweepConfig) -> Iterator[tuple[Program, str]]:
+def _programs(sweep: SweepConfig) -> Iterator[tuple[SweepProgram, str]]:
     """Each program, with the reason if it is left out."""
     for model in sweep.models:
         if model.endswith(".pte"):
             stem = Path(model).stem
             _, variant = variant_of(Path(model))
-            known = (format_of_name(stem), variant.partition("_")[0]) if variant != stem else ()
-            yield Program(stem, model, *known), ""
+            named = (format_of_name(stem), variant.partition("_")[0]) if variant != stem else ()
+            yield SweepProgram(stem, model, *named), ""
             continue
         for dtype in sweep.dtypes:
             for backend in sweep.backends:
                 name = sweep.program_name(model, dtype, backend)
-                given = (
+                settings = (
                     sweep.keep.get(model, ()),
                     sweep.calibrate.get(model),
                     sweep.optimize.get(model, False),
                 )
-                yield Program(name, model, dtype, backend, *given), _unsupported(model, dtype)
+                yield SweepProgram(name, model, dtype, backend, *settings), _unsupported(model, dtype)
 
 
 def _unsupported(model: str, dtype: str) -> str:
@@ -238,16 +238,16 @@ def _excluded(sweep: SweepConfig, cell: Cell) -> str:
     """The exclusion that applies, and why; empty for a cell that is measured."""
     values = cell.values
     for place, exclusion in enumerate(sweep.exclude):
-        if all(values[name] in wanted for name, wanted in exclusion.matched.items()):
+        if all(values[name] in matched for name, matched in exclusion.matched.items()):
             return f"exclude[{place}]{f': {exclusion.why}' if exclusion.why else ' of the sweep'}"
     return ""
 
 
-def program_path(program: Program, artifacts: Path) -> Path:
+def program_path(program: SweepProgram, artifacts: Path) -> Path:
     return Path(program.model) if program.is_exported else artifacts / f"{program.name}.pte"
 
 
-def sweep_seconds(jobs: Iterable[Job]) -> float:
+def sweep_seconds(jobs: Iterable[SweepJob]) -> float:
     """How long measuring takes at most: targets in parallel, the jobs of a target one after the other. What
     is exported, emulated or has no limit does not count."""
     by_target: dict[str, float] = {}
@@ -274,22 +274,22 @@ class SweepFolder:
     def artifacts(self) -> Path:
         return self.path / ARTIFACTS
 
-    def run_dir(self, job: Job) -> Path:
+    def run_dir(self, job: SweepJob) -> Path:
         return self.path / job.run_dir
 
-    def waiting_jobs(self) -> list[Job]:
+    def waiting_jobs(self) -> list[SweepJob]:
         waiting = {cell_id for cell_id, record in self._cells.items() if record.state == "waiting"}
         return [job for job in jobs(self.sweep) if any(cell.id in waiting for cell in job.cells)]
 
-    def is_measured(self, job: Job) -> bool:
+    def is_measured(self, job: SweepJob) -> bool:
         """Whether its run came home whole: a sweep that was killed then did not record it."""
         return all(record.state == "done" for record in cell_outcomes(job, self.run_dir(job)))
 
-    def fail(self, job: Job, reason: str, fix: str = "") -> None:
+    def fail(self, job: SweepJob, reason: str, fix: str = "") -> None:
         """Record that no cell of a job could be measured."""
         self._set([CellRecord(cell, "failed", reason, fix) for cell in job.cells])
 
-    def conclude(self, job: Job) -> None:
+    def conclude(self, job: SweepJob) -> None:
         """Record how each cell of a job ended, from its run directory."""
         self._set(cell_outcomes(job, self.run_dir(job)))
 
@@ -350,7 +350,7 @@ def _measured(settings: Mapping[str, object]) -> dict[str, object]:
     return {name: value for name, value in settings.items() if name not in ("notes", "store")}
 
 
-def cell_outcomes(job: Job, run_dir: Path) -> list[CellRecord]:
+def cell_outcomes(job: SweepJob, run_dir: Path) -> list[CellRecord]:
     """How each cell of `job` ended, from the manifest in `run_dir`. Experiments that the CPU cannot tell
     apart are measured once, which counts for all of them."""
     manifest = read_manifest(run_dir)
@@ -359,13 +359,15 @@ def cell_outcomes(job: Job, run_dir: Path) -> list[CellRecord]:
 
 def results_of(cell: Cell, manifest: Manifest) -> tuple[Result, ...]:
     """What was measured for a cell: one result, or one per rung of a ladder."""
-    wanted = experiment_of_rung(manifest.target.platform, cell.rung)
+    experiment = experiment_of_rung(manifest.target.platform, cell.rung)
 
     def is_of_cell(result: Result) -> bool:
-        asked = manifest.asked_as(result.experiment)
+        names = manifest.asked_as(result.experiment)
         if result.threads != cell.threads:
             return False
-        return any(name.startswith(wanted) for name in asked) if cell.rung == LADDER else wanted in asked
+        if cell.rung == LADDER:
+            return any(name.startswith(experiment) for name in names)
+        return experiment in names
 
     return tuple(result for result in manifest.results if is_of_cell(result))
 

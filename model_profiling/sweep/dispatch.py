@@ -35,9 +35,9 @@ from model_profiling.sweep.cells import (
     WORK,
     CellRecord,
     CellState,
-    Job,
-    Program,
     SweepFolder,
+    SweepJob,
+    SweepProgram,
     SweepRecord,
     open_sweep,
     program_path,
@@ -137,8 +137,8 @@ def _local_cluster(folder: SweepFolder, resources: Sequence[str]) -> Iterator[An
             yield client
 
 
-def _resource_of(task: Job | Program) -> str:
-    return task.target if isinstance(task, Job) else worker.EXPORTS
+def _resource_of(task: SweepJob | SweepProgram) -> str:
+    return task.target if isinstance(task, SweepJob) else worker.EXPORTS
 
 
 @dataclass(slots=True)
@@ -153,15 +153,15 @@ class _Dispatch:
     """A client of the worker that exports."""
     offered: Counter[str] = field(default_factory=Counter)
     """How many workers have each device."""
-    jobs: dict[Program, list[Job]] = field(default_factory=dict)
-    waiting: dict[str, deque[Job | Program]] = field(default_factory=dict)
+    jobs: dict[SweepProgram, list[SweepJob]] = field(default_factory=dict)
+    waiting: dict[str, deque[SweepJob | SweepProgram]] = field(default_factory=dict)
     """By the resource they take, exports and jobs whose program is there."""
-    running: dict[Any, Job | Program] = field(default_factory=dict)
+    running: dict[Any, SweepJob | SweepProgram] = field(default_factory=dict)
     """By the future of Dask. No more than workers can do at once: Dask blames a worker's death on all that it
     was given."""
     ended: queue.SimpleQueue[Any] = field(default_factory=queue.SimpleQueue)
 
-    def run(self, jobs: Sequence[Job]) -> None:
+    def run(self, jobs: Sequence[SweepJob]) -> None:
         self._look_at_workers()
         if self.offered["host"] > 1 and any(job.target == "host" for job in jobs):
             raise InputError("several machines offer host", "let one offer it, and name the others ssh:HOST")
@@ -189,7 +189,7 @@ class _Dispatch:
         workers = self.client.scheduler_info(n_workers=-1)["workers"].values()
         self.offered = Counter(name for state in workers for name in state["resources"])
 
-    def _let_measure(self, program: Program) -> None:
+    def _let_measure(self, program: SweepProgram) -> None:
         for job in self.jobs[program]:
             self.waiting.setdefault(job.target, deque()).append(job)
 
@@ -201,16 +201,16 @@ class _Dispatch:
                 with self._failures_of(task):
                     self._submit(task)
 
-    def _submit(self, task: Job | Program) -> None:
+    def _submit(self, task: SweepJob | SweepProgram) -> None:
         call: tuple[Any, ...] = (worker.export_program, task, self.folder.artifacts.resolve())
-        if isinstance(task, Job):
+        if isinstance(task, SweepJob):
             path = program_path(task.program, self.folder.artifacts)
             home = self.folder.run_dir(task).resolve(), path.resolve()
             call = (worker.measure_job, task, worker.pack_program(path), home)
-        future = (self.client if isinstance(task, Job) else self.exporter).submit(
+        future = (self.client if isinstance(task, SweepJob) else self.exporter).submit(
             *call,
             worker.own_versions(),
-            key=f"{task.id if isinstance(task, Job) else task.name}-{secrets.token_hex(4)}",
+            key=f"{task.id if isinstance(task, SweepJob) else task.name}-{secrets.token_hex(4)}",
             resources={_resource_of(task): 1},
             retries=_RETRIES,
             pure=False,
@@ -222,7 +222,7 @@ class _Dispatch:
         task = self.running.pop(future)
         with self._failures_of(task):
             archive = self._archive_of(future)
-            if isinstance(task, Program):
+            if isinstance(task, SweepProgram):
                 self._let_measure(task)
             else:
                 worker.unpack(archive, self.folder.run_dir(task))
@@ -246,7 +246,7 @@ class _Dispatch:
             raise SchedulerLost("the scheduler went away", f"start it again, then {_RESUME}")
 
     @contextlib.contextmanager
-    def _failures_of(self, task: Job | Program) -> Iterator[None]:
+    def _failures_of(self, task: SweepJob | SweepProgram) -> Iterator[None]:
         """Record in the cells of a task why it failed; the other cells go on."""
         try:
             yield
@@ -257,10 +257,10 @@ class _Dispatch:
             self._check_scheduler()  # where it died, that is the reason, and no cell's failure
             if isinstance(problem, OSError):
                 problem = InputError(refused_by_system(problem))
-            for job in [task] if isinstance(task, Job) else self.jobs[task]:
+            for job in [task] if isinstance(task, SweepJob) else self.jobs[task]:
                 self.folder.fail(job, problem.problem, problem.fix)
 
-    def publish(self, job: Job) -> None:
+    def publish(self, job: SweepJob) -> None:
         """Analyse and report a run that came home, add it to the store, and record its cells: last, so that
         a sweep that ends before does this again when it is continued."""
         run_dir = self.folder.run_dir(job)
@@ -275,14 +275,14 @@ class _Dispatch:
         self.folder.conclude(job)
 
     def _show(self) -> None:
-        exporting = any(isinstance(task, Program) for task in self.running.values())
+        exporting = any(isinstance(task, SweepProgram) for task in self.running.values())
         self.progress.stage("exporting and measuring" if exporting else "measuring")
         counts = self.folder.record.counts()
-        wanted = sum(counts.values()) - counts.get("left out", 0)
+        cells = sum(counts.values()) - counts.get("left out", 0)
         failed = [f"{counts['failed']} failed"] if counts.get("failed") else []
         here = holder() if self.options.scheduler is None else None
         detail = "; ".join([*failed, *([here] if here else [])])
-        self.progress.advance(wanted - counts.get("waiting", 0), wanted, detail)
+        self.progress.advance(cells - counts.get("waiting", 0), cells, detail)
 
 
 # The page: what failed, and the latency of every experiment.
@@ -316,9 +316,9 @@ def sweep_document(record: SweepRecord, runs: Sequence[NamedRun]) -> list[Block]
 def sweep_title(record: SweepRecord) -> str:
     """`Sweep nightly: 30 of 34 cells done, 4 failed`, without cells that were left out."""
     counts = record.counts()
-    wanted = sum(count for state, count in counts.items() if state != "left out")
+    cells = sum(count for state, count in counts.items() if state != "left out")
     others = [f"{counts[state]} {state}" for state in ("failed", "waiting") if state in counts]
-    done = f"{counts.get('done', 0)} of {plural(wanted, 'cell')} done"
+    done = f"{counts.get('done', 0)} of {plural(cells, 'cell')} done"
     return f"Sweep {record.name}: {', '.join((done, *others))}"
 
 

@@ -36,7 +36,7 @@ from model_profiling.core.errors import (
 from model_profiling.core.formatting import in_short
 from model_profiling.core.hints import needed
 from model_profiling.runner.cache import state_root
-from model_profiling.sweep.cells import Job, Program
+from model_profiling.sweep.cells import SweepJob, SweepProgram
 
 EXTRA = "sweep"
 EXPORTS = "export"
@@ -107,7 +107,7 @@ def own_versions() -> str:
     return f"sme2prof {__version__} with ExecuTorch {executorch}"
 
 
-def export_program(program: Program, artifacts: Path, versions: str) -> TaskResult:
+def export_program(program: SweepProgram, artifacts: Path, versions: str) -> TaskResult:
     """Export into the folder `artifacts`, the program last: if it is there, all of its files are."""
 
     def export(folder: Path) -> bytes:
@@ -129,7 +129,7 @@ def export_program(program: Program, artifacts: Path, versions: str) -> TaskResu
     return _result_of(export, versions)
 
 
-def measure_job(job: Job, program: bytes, home: tuple[Path, Path], versions: str) -> TaskResult:
+def measure_job(job: SweepJob, program: bytes, home: tuple[Path, Path], versions: str) -> TaskResult:
     """Measure as `sme2prof run` does; the analysis is made at home, where the run and its program stay: in
     the paths `home`."""
 

@@ -197,10 +197,10 @@ def load_history(store: Store, model: str, **options: Any) -> History:
     if not rows:
         rows = [row for name in _models_for(store, model) for row in store.rows(_HISTORY, model=name)]
     rows.sort(key=lambda row: (row["measured_at"], row["run_id"]))
-    given = {option: value for option, value in options.items() if value is not None}
-    matching = [row for row in rows if all(_matches(row, *option) for option in given.items())]
+    filters = {option: value for option, value in options.items() if value is not None}
+    matching = [row for row in rows if all(_matches(row, *option) for option in filters.items())]
     if not matching:
-        named = " ".join(f"--{option} {value}" for option, value in given.items())
+        named = " ".join(f"--{option} {value}" for option, value in filters.items())
         what = f"leave out an option; `{store.command('list')}` shows what there is"
         raise InputError(f"no run of {model} has {named}", what)
     left_out = Counter(
@@ -210,20 +210,20 @@ def load_history(store: Store, model: str, **options: Any) -> History:
     return History(model, tuple(sorted(_history_series(matching), key=_order)), left_out)
 
 
-def _models_for(store: Store, asked: str) -> list[str]:
-    """Return the names in the store of the methods and inputs of the model `asked`."""
+def _models_for(store: Store, model: str) -> list[str]:
+    """Return the names in the store of the methods and inputs of `model`."""
     stored = store.rows("SELECT DISTINCT model, method, inputs FROM runs ORDER BY model")
     if not stored:
         raise InputError(f"{store.address} holds no runs", f"add some: {store.command('add RUN_DIR')}")
     models = [
         row["model"]
         for row in stored
-        if row["model"] == names.with_method(asked, row["method"], row["inputs"] or "")
+        if row["model"] == names.with_method(model, row["method"], row["inputs"] or "")
     ]
     if not models:
-        known = list(dict.fromkeys(row["model"] for row in stored))
-        cure = did_you_mean(asked, known) or f"it has {listing(known[:_MOST_NAMED])}"
-        raise InputError(f"{store.address} holds no run of '{asked}'", cure)
+        others = list(dict.fromkeys(row["model"] for row in stored))
+        cure = did_you_mean(model, others) or f"it has {listing(others[:_MOST_NAMED])}"
+        raise InputError(f"{store.address} holds no run of '{model}'", cure)
     return list(dict.fromkeys(models))
 
 
