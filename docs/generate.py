@@ -28,7 +28,7 @@ from model_profiling import facts  # noqa: E402
 from model_profiling.cli.main import GROUPS, program  # noqa: E402
 from model_profiling.config import settings  # noqa: E402
 from model_profiling.runner.machine import TargetChoice  # noqa: E402
-from model_profiling.store.tables import TABLES, VIEWS, Table  # noqa: E402
+from model_profiling.store.tables import TABLES, VIEWS, StoreTable  # noqa: E402
 
 SKILLS, KITS = "agent_skill_ml_profiling", "agentic-kits"
 _REGION = re.compile(r"(<!-- (generated|step): (\w+) -->\n).*?(<!-- end -->)", re.DOTALL)
@@ -172,7 +172,7 @@ def store() -> str:
     )
 
 
-def _rows(tables: Mapping[str, Table]) -> str:
+def _rows(tables: Mapping[str, StoreTable]) -> str:
     return "".join(
         f"| `{each.name}` | {each.meaning.removeprefix('a row for ')} |\n" for each in tables.values()
     )

@@ -408,7 +408,7 @@ def test_a_job_that_ignores_its_end_takes_what_it_started_along(monkeypatch, tmp
     )
     monkeypatch.setattr(jobs, "_TO_END_S", 0.2)
     monkeypatch.setattr(jobs, "_START", f"import sys; sys.path.insert(0, sys.argv[1])\n{code}")
-    job = jobs.Jobs(tmp_path).start("profile", [], 60, alone=True)
+    job = jobs.ToolJobs(tmp_path).start("profile", [], 60, alone=True)
     _until(lambda: started.exists() and bool(started.read_text().strip()))
     job.cancel()
     assert job.finished.wait(20) and job.state == "cancelled"
