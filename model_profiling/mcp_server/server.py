@@ -130,9 +130,7 @@ class KitServer:
             raise InputError(problems, f"correct the arguments of {name}")
         tool = self._commands.get(name)
         own = {key: value for key, value in arguments.items() if tool and key in tool.parameters}
-        options = CallOptions.model_validate(
-            {key: value for key, value in arguments.items() if key not in own}
-        )
+        options = CallOptions(**{key: value for key, value in arguments.items() if key not in own})
         if tool is None:
             job = self.jobs.get(arguments["job"])
             if name == "cancel_job":

@@ -270,7 +270,7 @@ class PostgresServer(Database):
     @contextlib.contextmanager
     def ask(self, sql: str, limits: Limits) -> Iterator[RowStream]:
         """A cursor on the server takes one SELECT, and nothing that writes. Rows come one by one, so that
-        only one of them, which PostgreSQL bounds at 1 GB, is held before its size is known."""
+        only one of them, which PostgreSQL bounds at 1 GB, is received before its size is known."""
         until = time.monotonic() + limits.seconds
         try:
             with contextlib.closing(self.reader.raw_connection()) as pooled:
@@ -303,6 +303,9 @@ class PostgresServer(Database):
                 raise too_slow(limits) from error
             diagnosis = getattr(problem, "diag", None)
             message = (diagnosis and diagnosis.message_primary) or str(problem)
+            too_long = isinstance(problem, self.driver.errors.ProgramLimitExceeded)
+            if too_long or "memory alloc" in message:  # a value or a row above PostgreSQL's limit of 1 GB
+                raise too_large(limits) from error
             raise self.worded(problem) or unanswered(message) from error
 
     def worded(self, problem: BaseException) -> ProfilingError | None:

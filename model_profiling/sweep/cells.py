@@ -212,14 +212,10 @@ def _programs(sweep: SweepConfig) -> Iterator[tuple[SweepProgram, str]]:
             named = (format_of_name(stem), variant.partition("_")[0]) if variant != stem else ()
             yield SweepProgram(stem, model, *named), ""
             continue
+        settings = sweep.keep.get(model, ()), sweep.calibrate.get(model), sweep.optimize.get(model, False)
         for dtype in sweep.dtypes:
             for backend in sweep.backends:
                 name = sweep.program_name(model, dtype, backend)
-                settings = (
-                    sweep.keep.get(model, ()),
-                    sweep.calibrate.get(model),
-                    sweep.optimize.get(model, False),
-                )
                 yield SweepProgram(name, model, dtype, backend, *settings), _unsupported(model, dtype)
 
 

@@ -107,6 +107,12 @@ def test_a_question_has_limits(store: Store) -> None:
         store.query(f"SELECT 1 -- {'x' * 100_000}")
 
 
+@pytest.mark.slow
+def test_postgresql_bounds_what_one_value_may_take(on_server: Store) -> None:
+    with refused(InputError, "more than 1024 MB of memory", fix="fewer rows or columns"):
+        on_server.query("SELECT repeat('a', 1100000000)")
+
+
 def test_sqlite_bounds_what_one_value_may_take(tmp_path: Path) -> None:
     """In a process of its own: SQLite counts the memory of a whole process."""
     Store.open(tmp_path / "store.db", make=True)
