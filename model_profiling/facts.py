@@ -267,6 +267,13 @@ EXPERIMENT_FACTS: tuple[Fact[MeasuredSeries], ...] = (
          lambda row: row.latency and row.latency.first_inference_ms),
     Fact("peak_memory_bytes", "whole", "peak memory of the process",
          lambda row: row.latency and row.latency.peak_memory_bytes),
+    Fact("packed_bytes", "whole", "of the peak, XNNPACK's packed weights; null where memory is not measured",
+         lambda row: row.latency and row.latency.memory and row.latency.memory.packed),
+    Fact("workspace_bytes", "whole", "of the peak, XNNPACK's workspace",
+         lambda row: row.latency and row.latency.memory and row.latency.memory.workspace),
+    Fact("cold_load_ms", "number", "loading with the program read from the disk; null if it could not be",
+         lambda row: row.latency and row.latency.loading and row.latency.loading.cold
+         and row.latency.loading.cold.load_ms),
     Fact("kernels_counted", "flag", "whether every KleidiAI call was listed: only then absence proves",
          lambda row: row.result is not None and row.result.counted_kernels),
     Fact("kernels_note", "text", "why they were not; empty where they were",

@@ -20,6 +20,7 @@ from model_profiling.program.records import (
     Instruction,
     InstructionKind,
     Method,
+    Planned,
     Program,
     State,
     Tensor,
@@ -233,6 +234,11 @@ class _Reading:
             input_numbers=tuple(place for place, number in enumerate(taken) if number in values.tensors),
             variable=tuple(number in values.variable for number in given),
             state=tuple(_state(instructions, values, taken)),
+            arenas=plan.ints(8, "i64", "a method's planned memory")[1:],
+            planned=tuple(
+                Planned(index, values.tensors[index].nbytes, buffer)
+                for index, (buffer, _) in values.planned.items()
+            ),
             returns=facts.get(returned[0]) if facts else None,
         )
 

@@ -179,6 +179,16 @@ class State:
 
 
 @dataclass(frozen=True, slots=True)
+class Planned:
+    """A tensor that the program has a place for in planned memory."""
+
+    number: int
+    """Its value id."""
+    nbytes: int
+    buffer: int
+
+
+@dataclass(frozen=True, slots=True)
 class Method:
     """One entry point of a program."""
 
@@ -198,6 +208,9 @@ class Method:
     """Whether each of `inputs` may be smaller than its shape, which is an upper bound then."""
     state: tuple[State, ...] = ()
     """What it keeps from one execution to the next."""
+    arenas: tuple[int, ...] = ()
+    """Bytes of each planned buffer."""
+    planned: tuple[Planned, ...] = ()
     returns: int | None = None
     """The number that it returns without computing anything: a fact about the program."""
 

@@ -18,6 +18,7 @@ from model_profiling.config.series import Pair, warning_lines
 from model_profiling.core.records import record_json
 from model_profiling.facts import CATEGORY_CHANGE_FACTS, OPERATOR_CHANGE_FACTS, Change, json_facts, row_json
 from model_profiling.program.category import Category
+from model_profiling.report.costs import cost_facts
 from model_profiling.report.csv_files import CsvFiles, operator_rows
 from model_profiling.report.data import ReportData
 from model_profiling.report.verdict import answers
@@ -77,6 +78,7 @@ def analysis_summary(
         "series": [_series(series, data) for series in analysis.series],
         "pairs": [_pair(pair, analysis) for pair in analysis.run.pairs],
         **answers(data).facts(),
+        **cost_facts(data),
         "inside_operators": [inside_facts(found) for found in data.inside],
         "not_tested": [asdict(found) for found in data.not_tested],
         **outlook_facts(data.outlook),
@@ -188,6 +190,7 @@ def summary_facts(data: ReportData) -> dict[str, object]:
         ],
         "measured_once": [asdict(merged) for merged in manifest.stands_for],
         **answers(data).facts(),
+        **cost_facts(data),
         "comparisons": facts["comparisons"],
         "not_tested": [asdict(found) for found in data.not_tested],
         **outlook_facts(data.outlook),

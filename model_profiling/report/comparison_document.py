@@ -276,7 +276,7 @@ def _timed_cases(comparison: Comparison) -> Iterator[Question]:
 def _structure_cases(comparison: Comparison) -> Iterator[Question]:
     for aspect in comparison.gated:
         for found in comparison.differences:
-            if aspect == "structure" and found.only_kernels:
+            if aspect != "kernels" and found.only_kernels:
                 continue
             if changes := found.of(aspect):
                 message = f"{aspect} changed: {plural(len(changes), 'difference')}"

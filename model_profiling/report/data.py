@@ -312,6 +312,13 @@ def headline_pair(data: ReportData) -> PairReport | None:
     return sme2_pair(data) or next((pair for pair in data.pairs if pair.comparable), None)
 
 
+def spoken_of(data: ReportData) -> ExperimentReport | None:
+    """The experiment of the first answer: the candidate of the SME2 pair, or else the headline."""
+    pair = sme2_pair(data) if data.timed else None
+    after = [one for one in data.experiments if pair and one.series == pair.pair.candidate]
+    return after[0] if after and after[0].summary else data.headline
+
+
 def sme2_pairs(data: ReportData) -> list[PairReport]:
     """Return the pairs that differ only in SME2, the headline first."""
     run = data.run

@@ -29,6 +29,7 @@ from model_profiling.report.breakdown import (
     speedup_text,
     spread_cell,
 )
+from model_profiling.report.costs import loading, memory
 from model_profiling.report.data import ExperimentReport, PairReport, ReportData
 from model_profiling.report.document import (
     Block,
@@ -289,6 +290,8 @@ _SECTIONS: tuple[tuple[str, Section, str], ...] = (
     ("Operators", operators, names.ANALYSIS),
     ("SME2", sme2, names.ANALYSIS),
     ("Latency", latency_section, names.METRICS),
+    ("Memory", memory, names.METRICS),
+    ("Loading", loading, names.METRICS),
     ("How sure", how_sure, names.METRICS),
     ("How to reproduce", reproduce, ""),
 )

@@ -31,13 +31,13 @@ from model_profiling.report.breakdown import (
 )
 from model_profiling.report.data import (
     PARITY,
-    ExperimentReport,
     PairReport,
     ReportData,
     mismatched,
     outputs_differ,
     sme2_pair,
     sme2_pairs,
+    spoken_of,
 )
 from model_profiling.report.document import Answers, Block, Chart, make_list
 from model_profiling.runs import Times
@@ -132,15 +132,8 @@ def _question(data: ReportData) -> NotTested | None:
     return data.not_tested[0] if data.not_tested else None
 
 
-def _spoken_of(data: ReportData) -> ExperimentReport | None:
-    """The experiment of the first answer: the candidate of the SME2 pair, or else the headline."""
-    pair = sme2_pair(data) if data.timed else None
-    after = [one for one in data.experiments if pair and one.series == pair.pair.candidate]
-    return after[0] if after and after[0].summary else data.headline
-
-
 def _costs(data: ReportData) -> dict[str, float]:
-    found, manifest = _spoken_of(data), data.run.manifest
+    found, manifest = spoken_of(data), data.run.manifest
     latency = found.latency if found and data.timed else None
     known = {
         "latency_ms": found.summary.median if found and found.summary and data.timed else None,
@@ -153,7 +146,7 @@ def _costs(data: ReportData) -> dict[str, float]:
 
 def _doubt(data: ReportData) -> str:
     """The first reason why the latency that is spoken of may be wrong."""
-    found = _spoken_of(data)
+    found = spoken_of(data)
     if found is None or found.latency is None or not data.timed:
         return ""
     # By CPU time or undisturbed wall time, busy neighbours are accounted for.
@@ -166,7 +159,7 @@ def _doubt(data: ReportData) -> str:
 
 
 def _where(data: ReportData) -> Iterator[str]:
-    found = _spoken_of(data)
+    found = spoken_of(data)
     if not data.timed:
         yield from _where_without_latency(data, found.dumps if found else None)
         return

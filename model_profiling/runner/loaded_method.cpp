@@ -53,7 +53,8 @@ void stop_for(Failure kind, const std::string& what, Error error) {
   throw Stop(memory ? Failure::kMemory : kind, what + ": " + executorch::runtime::to_string(error));
 }
 
-LoadedMethod::LoadedMethod(const Options& options, ETDumpGen* tracer) {
+LoadedMethod::LoadedMethod(const Options& options, ETDumpGen* tracer, CostWatch& watch) {
+  watch.begin("read");
   errno = 0;
   Result<MmapDataLoader> loader =
       MmapDataLoader::from(options.model.c_str(), MmapDataLoader::MlockConfig::NoMlock);
@@ -61,7 +62,9 @@ LoadedMethod::LoadedMethod(const Options& options, ETDumpGen* tracer) {
     stop_for(Failure::kProgram, "cannot open " + options.model, loader.error());
   }
   loader_ = std::make_unique<MmapDataLoader>(std::move(*loader));
-  Result<Program> program = Program::load(loader_.get(), Program::Verification::InternalConsistency);
+  watched_ = std::make_unique<WatchedLoader>(*loader_, watch);
+  watch.begin("verify");
+  Result<Program> program = Program::load(watched_.get(), Program::Verification::InternalConsistency);
   if (!program.ok()) {
     stop_for(Failure::kProgram, options.model + " is not a usable program", program.error());
   }
@@ -70,7 +73,9 @@ LoadedMethod::LoadedMethod(const Options& options, ETDumpGen* tracer) {
   if (!meta.ok()) {
     throw Stop(Failure::kInput, "the program has no method '" + options.method + "'; it has " + method_names());
   }
+  watch.begin("plan");
   plan_memory(*meta);
+  watch.begin("initialize");
   Result<Method> method = program_->load_method(options.method.c_str(), manager_.get(), tracer);
   if (!method.ok()) {
     stop_for(Failure::kLoad, "cannot load method '" + options.method + "'", method.error());

@@ -11,6 +11,7 @@
 #include <executorch/extension/memory_allocator/malloc_memory_allocator.h>
 #include <executorch/runtime/executor/program.h>
 
+#include "costs.h"
 #include "failure.h"
 #include "options.h"
 
@@ -24,7 +25,7 @@ std::vector<std::string> registered_operators();
 
 class LoadedMethod {
  public:
-  LoadedMethod(const Options& options, executorch::etdump::ETDumpGen* tracer);
+  LoadedMethod(const Options& options, executorch::etdump::ETDumpGen* tracer, CostWatch& watch);
 
   // Its parts point at each other.
   LoadedMethod(const LoadedMethod&) = delete;
@@ -44,6 +45,7 @@ class LoadedMethod {
   void keep_state(const std::vector<StateRange>& ranges);
 
   std::unique_ptr<executorch::extension::MmapDataLoader> loader_;
+  std::unique_ptr<WatchedLoader> watched_;
   std::unique_ptr<executorch::runtime::Program> program_;
   std::vector<std::unique_ptr<uint8_t[]>> buffers_;
   std::vector<executorch::runtime::Span<uint8_t>> spans_;

@@ -30,6 +30,19 @@ struct Execution {
   int64_t preemptions = 0;
 };
 
+// What a program costs until its first answer.
+struct Costs {
+  std::map<std::string, int64_t> stage_ns;
+  std::map<std::string, int64_t> memory_bytes; // by stage: what it added; empty where the system does not say
+  std::string peak_stage; // the memory is that right after it
+  std::vector<int64_t> packing_ns; // by delegate of XNNPACK; empty where its calls cannot be seen
+  std::vector<int64_t> packed_bytes;
+  int64_t load_minor_faults = 0;
+  int64_t load_major_faults = 0; // pages that were read from the disk
+  int64_t first_minor_faults = 0;
+  double cached_share = -1; // of the program, in the page cache when it was opened; -1: not asked for, or not known
+};
+
 struct Measured {
   int64_t load_ns = 0;
   int64_t first_ns = 0;
@@ -43,6 +56,7 @@ struct Measured {
   std::map<std::string, std::vector<WorkSize>> kernel_sizes;
   std::string kernels_unavailable;
   std::string boundaries_unavailable;
+  Costs costs;
 };
 
 } // namespace sme2prof

@@ -29,6 +29,7 @@ const char kHelp[] =
     "  --disable FLAG,FLAG     cpuinfo flags to clear before XNNPACK loads\n"
     "  --library FILE          open a library with operators of its own; repeat for several, in order\n"
     "  --count-kernels         count calls of KleidiAI kernels\n"
+    "  --cold                  ask the system to forget what it has read of the program before it is loaded\n"
     "  --memory-rate           also measure how fast this machine's memory can be read\n"
     "  --sample FILE           write where each thread was seen, at random moments; slows the run\n"
     "  --sample-hz N           how often to look, for each thread and second (1000)\n"
@@ -38,8 +39,8 @@ const char kHelp[] =
     "\n"
     "usage: sme2prof-runner --lockstep [options] --child OPTIONS... --child OPTIONS...\n"
     "  Several programs take turns, each in a process of its own. A child's options are those above but\n"
-    "  --executions, --count-kernels, --memory-rate, --sample, --sample-hz, --time-limit, --result and --features-only. Before\n"
-    "  the first --child:\n"
+    "  --executions, --count-kernels, --cold, --memory-rate, --sample, --sample-hz, --time-limit, --result and\n"
+    "  --features-only. Before the first --child:\n"
     "  --cycles N              end after this many cycles; in each, every child has one turn\n"
     "  --budget SECONDS        begin no further cycle after this long\n"
     "  --turn-length K         executions in a turn (4)\n"
@@ -220,6 +221,11 @@ Options parse_options(const std::vector<std::string>& words) {
     }
     if (words[at] == "--count-kernels") {
       options.count_kernels = true;
+      ++at;
+      continue;
+    }
+    if (words[at] == "--cold") {
+      options.cold = true;
       ++at;
       continue;
     }

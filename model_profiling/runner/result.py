@@ -31,6 +31,23 @@ class OutputFacts:
 
 
 @dataclass(frozen=True, slots=True)
+class Costs:
+    """What a program costs until its first answer, by stages of the runner (`runner/costs.h`)."""
+
+    stage_ns: Mapping[str, int]
+    memory_bytes: Mapping[str, int]
+    """What each stage had added when the process had most; empty if the system does not say."""
+    peak_stage: str
+    packing_ns: tuple[int, ...]
+    packed_bytes: tuple[int, ...]
+    load_minor_faults: int
+    load_major_faults: int
+    first_minor_faults: int
+    cached_share: float | None = None
+    """How much of the program was in the page cache before a cold start; None if it was no cold start."""
+
+
+@dataclass(frozen=True, slots=True)
 class RunnerResult:
     """Times in nanoseconds of a monotonic clock, and the conditions they were taken in. A runner other than
     the kit's reports less: the rest is None or empty."""
@@ -51,6 +68,7 @@ class RunnerResult:
     features_note: str | None = None
     traced: bool = False
     peak_memory_bytes: int | None = None
+    costs: Costs | None = None
     backends: tuple[str, ...] = ()
     outputs: tuple[OutputFacts, ...] = ()
     kernels: Mapping[str, int] | None = None

@@ -53,6 +53,20 @@ std::string column(const std::vector<Execution>& executions, int64_t Execution::
   return json::array(executions, [field](const Execution& each) { return std::to_string(each.*field); });
 }
 
+std::string costs_json(const Costs& costs) {
+  return json::Object()
+      .add("stage_ns", json::object(costs.stage_ns))
+      .add("memory_bytes", json::object(costs.memory_bytes))
+      .add("peak_stage", json::text(costs.peak_stage))
+      .add("packing_ns", json::numbers(costs.packing_ns))
+      .add("packed_bytes", json::numbers(costs.packed_bytes))
+      .add("load_minor_faults", std::to_string(costs.load_minor_faults))
+      .add("load_major_faults", std::to_string(costs.load_major_faults))
+      .add("first_minor_faults", std::to_string(costs.first_minor_faults))
+      .add("cached_share", costs.cached_share < 0 ? "null" : std::to_string(costs.cached_share))
+      .str();
+}
+
 std::string sizes_json(const std::map<std::string, std::vector<WorkSize>>& kernels) {
   json::Object object;
   for (const auto& [kernel, sizes] : kernels) {
@@ -92,6 +106,7 @@ std::string result_json(
       .add("iterations_ns", column(measured.executions, &Execution::wall_ns))
       .add("traced", json::boolean(!options.etdump.empty() || !options.sample.empty()))
       .add("peak_memory_bytes", std::to_string(peak_memory_bytes()))
+      .add("costs", costs_json(measured.costs))
       .add("backends", json::texts(measured.backends))
       .add("outputs", json::array(measured.outputs, output_json))
       .add("kernels", counted ? json::object(measured.kernels) : "null")

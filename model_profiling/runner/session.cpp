@@ -10,6 +10,7 @@
 
 #include "backend_clock.h"
 #include "clock.h"
+#include "costs.h"
 #include "failure.h"
 #include "kernel_counts.h"
 #include "loaded_method.h"
@@ -92,6 +93,7 @@ struct Session::Parts {
   std::unique_ptr<KernelCounts> counts;
   std::unique_ptr<BackendClock> clock;
   std::unique_ptr<ETDumpGen> tracer;
+  std::unique_ptr<CostWatch> watch; // until the first execution has ended
   std::unique_ptr<LoadedMethod> loaded;
   std::vector<InputBuffer> inputs;
   std::unique_ptr<Sampler> sampler;
@@ -116,9 +118,9 @@ Session::Session(const Options& options, bool watch_outputs)
   if (!options.etdump.empty() || !options.sample.empty()) {
     parts_->tracer = std::make_unique<ETDumpGen>();
   }
-  const int64_t began = now_ns();
-  parts_->loaded = std::make_unique<LoadedMethod>(options, parts_->tracer.get());
-  measured_.load_ns = now_ns() - began;
+  parts_->watch = std::make_unique<CostWatch>(backend, options.model, options.cold);
+  parts_->loaded = std::make_unique<LoadedMethod>(options, parts_->tracer.get(), *parts_->watch);
+  measured_.load_ns = parts_->watch->end_load();
   measured_.backends = parts_->loaded->backends();
   parts_->inputs = make_inputs(parts_->loaded->method().method_meta(), options);
   if (parts_->counts) {
@@ -157,13 +159,21 @@ Execution Session::execute_once() {
   if (parts_->sampler) {
     parts_->sampler->begin_execution(parts_->clock->invocation_count());
   }
+  if (parts_->watch) {
+    parts_->watch->begin("execute");
+  }
   const int64_t cpu_began = thread_cpu_ns();
   const int64_t began = now_ns();
   const Error error = parts_->loaded->method().execute();
-  const int64_t ended = now_ns();
+  int64_t wall_ns = now_ns() - began;
   const int64_t cpu_ended = thread_cpu_ns();
   if (parts_->sampler) {
     parts_->sampler->end_execution();
+  }
+  if (parts_->watch) {
+    wall_ns = parts_->watch->end_first_execution();
+    measured_.costs = parts_->watch->costs();
+    parts_->watch.reset();
   }
   if (error != Error::Ok) {
     stop_for(Failure::kExecute, "the method failed while running", error);
@@ -171,7 +181,7 @@ Execution Session::execute_once() {
   if (watch_outputs_ && !first_outputs_) {
     first_outputs_ = collect_outputs(parts_->loaded->method(), "");
   }
-  return {ended - began, cpu_ended - cpu_began, 0};
+  return {wall_ns, cpu_ended - cpu_began, 0};
 }
 
 void Session::execute(uint32_t count) {

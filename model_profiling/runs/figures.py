@@ -19,6 +19,7 @@ from model_profiling.core.records import write_record
 from model_profiling.core.safe_read import inside
 from model_profiling.runs import Latency, Manifest, Metrics, PairSpeedup, Result, Run
 from model_profiling.runs.comparability import compare_timed, timed
+from model_profiling.runs.costs import loading_of, memory_of
 from model_profiling.runs.journal import Entry, Journal, seconds_of
 from model_profiling.runs.manifest import Ended, Machine, ScheduleFacts, State
 from model_profiling.runs.metrics import PairParity, RobustStats, TracerCost
@@ -196,6 +197,8 @@ def _latency(journal: Journal, series: Series) -> Latency:
         load_ms=_middle([entry.load_ns for entry in entries]),
         first_inference_ms=_middle([entry.first_ns for entry in entries]),
         peak_memory_bytes=max((entry.peak_memory_bytes or 0 for entry in entries), default=0) or None,
+        memory=memory_of(entries),
+        loading=loading_of(entries, journal.evidence(series)),
     )
 
 

@@ -23,7 +23,7 @@ from model_profiling.core import files
 from model_profiling.core.errors import FormatError, InputError, system_reason
 from model_profiling.core.records import parse_record, record_json
 from model_profiling.core.safe_read import MIB, check_regular, is_there, parse_json, read_bytes, stays_inside
-from model_profiling.runner.result import MachineMoment, OutputFacts, ProcessUse
+from model_profiling.runner.result import Costs, MachineMoment, OutputFacts, ProcessUse
 from model_profiling.statistics.measure import Inferences, Rule, rule_for
 
 Kind = Literal["evidence", "traced", "untraced", "sampled"]
@@ -87,6 +87,7 @@ class Entry:
     load_ns: int | None = None
     first_ns: int | None = None
     peak_memory_bytes: int | None = None
+    costs: Costs | None = None
     features_present: tuple[str, ...] = ()
     features_masked: tuple[str, ...] = ()
     build_id: str | None = None

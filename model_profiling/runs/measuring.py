@@ -245,6 +245,7 @@ class Measuring:
             fill=inputs.fill,
             etdump=whole or step.kind == "traced",
             kernels=evidence and builtin,
+            cold=once and builtin,
             memory_rate=once and builtin and bool(self.feed.state),  # for what a step of an answer reads
             save_outputs=evidence and builtin,
             timeout_s=self.config.schedule.timeout_s,
@@ -308,7 +309,7 @@ class Measuring:
 
 _SAID_BY_RUNNER = (
     "iterations_ns", "cpu_ns", "preemptions",
-    "load_ns", "first_ns", "peak_memory_bytes", "features_present", "features_masked",
+    "load_ns", "first_ns", "peak_memory_bytes", "costs", "features_present", "features_masked",
     "build_id", "executorch_version", "memory_read_rate",
 )  # fmt: skip
 _SAID_BY_TARGET = ("etdump_warmup_runs", "kernels", "kernels_note", "kernel_sizes")

@@ -11,6 +11,7 @@ from model_profiling.config.series import Diagnostic, Pair, Series, first_of_eac
 from model_profiling.core.errors import FormatError
 from model_profiling.core.records import JsonObject, read_record
 from model_profiling.core.safe_read import is_there
+from model_profiling.runs.costs import Loading, Memory
 from model_profiling.runs.times import Times
 from model_profiling.statistics.latency import LatencySummary
 from model_profiling.statistics.measure import Measure
@@ -47,6 +48,9 @@ class Latency:
     load_ms: float | None = None
     first_inference_ms: float | None = None
     peak_memory_bytes: int | None = None
+    memory: Memory | None = None
+    """None if the runner or the system does not say, as for `loading`."""
+    loading: Loading | None = None
 
     @property
     def series(self) -> Series:

@@ -45,6 +45,8 @@ class Job:
     fill: Literal["random", "ones"] = "random"
     etdump: bool = False
     kernels: bool = False
+    cold: bool = False
+    """Load the program from the disk, if the system allows that."""
     memory_rate: bool = False
     """Also measure how fast the machine's memory can be read."""
     sample_hz: int | None = None
@@ -252,7 +254,7 @@ def _kit_words(job: Job, places: Places) -> list[str]:
     words += ["--result", f"{places.files}{RESULT}", "--time-limit", f"{job.timeout_s:g}"]
     if job.sample_hz:
         words += ["--sample", f"{places.files}{SEEN}", "--sample-hz", str(job.sample_hz)]
-    words += ["--memory-rate"] if job.memory_rate else []
+    words += [flag for flag, asked in (("--cold", job.cold), ("--memory-rate", job.memory_rate)) if asked]
     return [*words, "--count-kernels"] if job.kernels else words
 
 
