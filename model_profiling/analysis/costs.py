@@ -8,7 +8,8 @@ from functools import cached_property
 
 from model_profiling.core.formatting import listing, size
 from model_profiling.program.graph_file import ProgramGraph
-from model_profiling.program.memory_plan import LivePeak, planned_peak, workspace_peak
+from model_profiling.program.memory_plan import LivePeak, heaviest_layers, planned_peak, workspace_peak
+from model_profiling.program.records import Method
 from model_profiling.runs.costs import ARENAS, PROGRAM, WORKSPACE, Memory
 
 _WORTH = 0.05
@@ -24,13 +25,23 @@ class MemoryUse:
     graph: ProgramGraph | None
     method: str
 
+    @property
+    def _program(self) -> tuple[ProgramGraph, Method] | None:
+        method = self.graph.program.method(self.method or "forward") if self.graph else None
+        return (self.graph, method) if self.graph and method else None
+
+    @cached_property
+    def packing_layers(self) -> tuple[str, ...]:
+        """The heaviest layer of each delegate that XNNPACK packed."""
+        layers = heaviest_layers(*self._program) if self._program else ()
+        return layers if len(layers) == len(self.memory.packed_bytes) else ()
+
     @cached_property
     def live(self) -> tuple[tuple[str, LivePeak], ...]:
         """What lives in planned memory and in XNNPACK's workspace at their peaks, by name of the part."""
-        method = self.graph.program.method(self.method or "forward") if self.graph else None
-        if self.graph is None or method is None:
+        if self._program is None:
             return ()
-        peaks = (ARENAS, planned_peak(self.graph, method)), (WORKSPACE, workspace_peak(self.graph, method))
+        peaks = (ARENAS, planned_peak(*self._program)), (WORKSPACE, workspace_peak(*self._program))
         return tuple((what, peak) for what, peak in peaks if peak is not None and peak.tensors)
 
     @property

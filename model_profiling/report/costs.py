@@ -16,6 +16,8 @@ from model_profiling.report.data import ReportData, spoken_of
 from model_profiling.runs.costs import Loading, MemoryPart, TimePart
 from model_profiling.runs.metrics import Latency
 
+_DELEGATES = 8
+
 
 def memory(data: ReportData) -> list[doc.Block]:
     use = memory_use(data)
@@ -67,7 +69,23 @@ def loading(data: ReportData) -> list[doc.Block]:
         doc.Paragraph(f"{_loads(warm)}{_of(data)}. {_first(latency, warm)}"),
         _bars("loading", "What loading takes", {part.what: part.ms for part in warm.parts}, "ms"),
         doc.table_of(warm.parts, columns),
+        *_delegates(data, warm),
     ]
+
+
+def _delegates(data: ReportData, warm: Loading) -> list[doc.Block]:
+    """Show the delegates that take longest to pack, if there are several."""
+    use = memory_use(data)
+    layers = use.packing_layers if use and len(warm.packing_ms) == len(use.packing_layers) else ()
+    if use is None or len(layers) < 2:
+        return []
+    packed = zip(range(len(layers)), warm.packing_ms, use.memory.packed_bytes, layers, strict=True)
+    rows = [
+        (str(number), milliseconds(ms), size(nbytes), layer or MISSING)
+        for number, ms, nbytes, layer in sorted(packed, key=lambda each: -each[1])[:_DELEGATES]
+    ]
+    header = ("delegate", "packing ms", "packed", "its heaviest layer")
+    return [doc.Folded("The delegates that take longest to pack", (doc.make_table(header, rows, (1, 2)),))]
 
 
 def _loads(warm: Loading) -> str:

@@ -17,7 +17,8 @@ namespace sme2prof {
 // time of its own, which no stage has.
 class CostWatch {
  public:
-  // Patches the library that `backend` (from dlopen) names, so that XNNPACK's work is a stage of its own. There can
+  // Begins the stage "read". Patches the library that `backend` (from dlopen) names, so that XNNPACK's work is a stage
+  // of its own. There can
   // be one at a time. `cold` asks the system first to forget what it has read of the program.
   CostWatch(void* backend, const std::string& model, bool cold);
   ~CostWatch();

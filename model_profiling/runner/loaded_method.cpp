@@ -54,7 +54,6 @@ void stop_for(Failure kind, const std::string& what, Error error) {
 }
 
 LoadedMethod::LoadedMethod(const Options& options, ETDumpGen* tracer, CostWatch& watch) {
-  watch.begin("read");
   errno = 0;
   Result<MmapDataLoader> loader =
       MmapDataLoader::from(options.model.c_str(), MmapDataLoader::MlockConfig::NoMlock);

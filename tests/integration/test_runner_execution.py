@@ -55,6 +55,27 @@ def test_every_execution_is_timed_and_the_circumstances_are_told(run, exported, 
     assert "--executions 7" in outcome.log.read_text()
 
 
+def test_memory_and_loading_add_up(run, exported) -> None:
+    result = run(exported("mobilenet_v3_small", "fp32").pte, runs=2, warmup=1, threads=2).result
+    costs = result.costs
+    loading = ("read", "verify", "plan", "initialize", "pack")
+    assert costs is not None and sum(costs.stage_ns[stage] for stage in loading) == result.load_ns
+    assert costs.stage_ns["execute"] + costs.stage_ns["set up"] == result.first_ns
+    assert costs.packing_ns and costs.stage_ns["pack"] >= sum(costs.packing_ns) > 0.5 * costs.stage_ns["pack"]
+    # The weights are in memory twice when it has most: 10 MB mapped and 10 MB packed.
+    assert costs.peak_stage == "pack" and min(costs.memory_bytes[part] for part in ("program", "pack")) > 9e6
+    assert sum(costs.packed_bytes) == pytest.approx(costs.memory_bytes["pack"], rel=0.05)
+    assert sum(costs.memory_bytes.values()) == pytest.approx(result.peak_memory_bytes, rel=0.05)
+
+
+def test_a_cold_start_reads_the_program_from_the_disk(run, exported) -> None:
+    pte = exported("toy_cnn", "fp32").pte
+    assert run(pte).result.costs.cached_share is None
+    cold = run(pte, cold=True).result.costs
+    # A file system in memory keeps its files there.
+    assert cold.cached_share is not None and (cold.load_major_faults > 0) == (cold.cached_share < 1)
+
+
 def test_the_dump_holds_the_measured_executions_alone(run: Run, exported) -> None:
     outcome = run(exported("toy_cnn", "fp32").pte, runs=5, warmup=3, etdump=True)
     assert outcome.etdump is not None and outcome.etdump_warmup_runs == 0 and outcome.result.traced
