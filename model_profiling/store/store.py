@@ -178,8 +178,12 @@ class Store:
 
     def find(self, word: str) -> str:
         """Return the run_id that begins with `word`."""
+        if len(word) < FEWEST_LETTERS:
+            raise InputError(
+                f"'{word}' is too short for a run", f"give at least {FEWEST_LETTERS} letters of its id"
+            )
         sql = "SELECT run_id FROM runs WHERE substr(run_id, 1, :letters) = :word"
-        rows = self.rows(sql, word=word, letters=max(len(word), FEWEST_LETTERS))
+        rows = self.rows(sql, word=word, letters=len(word))
         if len(rows) > 1:
             raise InputError(f"{len(rows)} runs have an id that begins with {word}", "give more of the id")
         if not rows:

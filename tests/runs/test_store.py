@@ -121,7 +121,9 @@ def test_tags_removing_and_finding(address: str) -> None:
     store.tag(ids[:2], ["good"], note="looks well")
     store.tag(ids[:1], ["good"], remove=True)
     assert [row["run_id"] for row in list_runs(store, tag="good", last=9)[0]] == ids[1:2]
-    assert store.find(ids[1][:8]) == ids[1]
+    assert store.find(ids[1][:6]) == ids[1]
+    with refused(InputError, "too short", fix="at least 6 letters"):
+        store.find(ids[1][:5])
     with refused(InputError, "no run small_cnn_xnnpack_fp16/linux", fix="store list"):
         store.find("small_cnn_xnnpack_fp16/linux")
     for word in ("-bad", "", "two words", "a\x1b[31m", "x" * 300):
