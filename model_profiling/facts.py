@@ -32,7 +32,7 @@ Known = TypeVar("Known")
 
 
 @dataclass(frozen=True, slots=True)
-class Column:
+class Field:
     name: str
     kind: FactKind
     meaning: str
@@ -53,7 +53,7 @@ class Column:
 
 
 @dataclass(frozen=True, slots=True)
-class Fact(Column, Generic[Row_contra]):
+class Fact(Field, Generic[Row_contra]):
     of: Callable[[Row_contra], Any]
     label: str = ""
     """The name on a page; empty means `name`."""
@@ -183,17 +183,17 @@ def json_facts(row: OperatorRow, *, timed: bool = True) -> dict[str, Any]:
 _Self = TypeVar("_Self", bound="MeasuredSeries")
 
 
-class _OfSeries(Protocol):
+class _WithSeries(Protocol):
     @property
     def series(self) -> Series: ...
 
 
-class _Timed(_OfSeries, Protocol):
+class _Timed(_WithSeries, Protocol):
     @property
     def times(self) -> Times: ...
 
 
-SERIES_FACTS: tuple[Fact[_OfSeries], ...] = (
+SERIES_FACTS: tuple[Fact[_WithSeries], ...] = (
     Fact("experiment", "text", "the experiment's name", lambda row: row.series.experiment),
     Fact("threads", "whole", "its number of threads", lambda row: row.series.threads),
 )

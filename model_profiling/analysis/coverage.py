@@ -49,7 +49,7 @@ class MissingReason(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True)
-class Coverage:
+class Sme2Coverage:
     """What ran on SME2, by executed kernels; or why that was not tested."""
 
     evidence: Literal["executed", "not tested"]
@@ -130,7 +130,7 @@ class Coverage:
 
 def coverage_of(
     run: Run, evidence: Sequence[PlaceEvidence], series: Sequence[SeriesAnalysis] = ()
-) -> Coverage:
+) -> Sme2Coverage:
     """What the evidence proves about the operators of `run`, its own first; `series` provide the program."""
     work, unseen = _work(series)
     proofs = [(place, place.operators) for place in evidence if place.operators is not None]
@@ -143,10 +143,12 @@ def coverage_of(
     else:
         unsaid = "the evidence in this run does not say which operators ran on SME2"
         because, command = proofs[0][1].not_tested if proofs else unsaid, profile_command(run)
-    return Coverage("not tested", because, command, operators=known, work=work, unseen=unseen)
+    return Sme2Coverage("not tested", because, command, operators=known, work=work, unseen=unseen)
 
 
-def sme2_by_operator(series: SeriesAnalysis, coverage: Coverage, *, can_switch: bool) -> Mapping[int, str]:
+def sme2_by_operator(
+    series: SeriesAnalysis, coverage: Sme2Coverage, *, can_switch: bool
+) -> Mapping[int, str]:
     """For each operator of `series`, by its place, whether SME2 kernels run it: `yes`, `no` and why, or `not
     tested`. `can_switch` says whether the CPU has SME2, so that it may be off."""
     off = series.sme2 is False and can_switch
@@ -178,7 +180,7 @@ def _work(series: Sequence[SeriesAnalysis]) -> tuple[tuple[MatrixWork, ...], tup
 
 def _tested(
     proof: OperatorProof, place: PlaceEvidence, work: Sequence[MatrixWork], unseen: tuple[str, ...]
-) -> Coverage:
+) -> Sme2Coverage:
     operators = tuple(matching.proven_work(work, proof.operators)) if work else proof.operators
     source = place.named(proof.series)
     if not operators:
@@ -187,7 +189,7 @@ def _tested(
         reason = f"confirmed by kernel calls counted in {source}"
     else:
         reason = f"no SME or SME2 kernel ran in {source}, although SME2 was on"
-    return Coverage(
+    return Sme2Coverage(
         "executed",
         reason,
         isa=proof.isa,
@@ -269,7 +271,7 @@ class Projection:
 class Outlook:
     """What is proven to run on SME2 and what that could bring; all files and commands use this record."""
 
-    coverage: Coverage
+    coverage: Sme2Coverage
     projections: tuple[Projection, ...]
     """Headline first; if empty, `reason` says why."""
     reason: str
@@ -328,7 +330,7 @@ def _measured(run: Run, analysis: RunAnalysis | None) -> list[SeriesAnalysis]:
     return sorted(best, key=lambda found: found.series.threads or 0)
 
 
-def _project(run: Run, series: SeriesAnalysis, coverage: Coverage) -> Projection:
+def _project(run: Run, series: SeriesAnalysis, coverage: Sme2Coverage) -> Projection:
     matched = matching.match_proven(series, coverage.ran)
     groups = tuple(
         FactorGroup(

@@ -10,7 +10,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 
-from model_profiling.analysis.coverage import Coverage
+from model_profiling.analysis.coverage import Sme2Coverage
 from model_profiling.analysis.operators import Operator
 from model_profiling.analysis.pairing import Pairing
 from model_profiling.analysis.series import SeriesAnalysis, Spent
@@ -249,7 +249,7 @@ WalkedMethods = dict[tuple[str, str], tuple[Flow, frozenset[int]]]
 
 
 @dataclass(frozen=True)
-class Case:
+class SeriesCase:
     series: SeriesAnalysis
     every: Mapping[Series, SeriesAnalysis] = field(default_factory=dict)
     """All series of the run."""
@@ -257,7 +257,7 @@ class Case:
     """SME2 on and off, by the series with SME2 on."""
     about_time: bool = True
     """Whether the run's CPU is one that the advice is for."""
-    coverage: Coverage | None = None
+    coverage: Sme2Coverage | None = None
     """What is proven to run on SME2."""
     executorch: str = ""
     walked: WalkedMethods = field(default_factory=dict, repr=False)

@@ -10,7 +10,7 @@ from pathlib import Path
 import numpy as np
 
 from model_profiling.analysis.causes import findings_of
-from model_profiling.analysis.coverage import Coverage, coverage_of
+from model_profiling.analysis.coverage import Sme2Coverage, coverage_of
 from model_profiling.analysis.evidence import PlaceEvidence, gather_evidence
 from model_profiling.analysis.findings import Finding
 from model_profiling.analysis.operators import DumpAnalysis, analyse_dump, read_timed
@@ -37,7 +37,7 @@ class Proven:
     evidence: tuple[PlaceEvidence, ...]
     damaged: FormatError | None
     """Why there is no evidence: one of its files cannot be read."""
-    coverage: Coverage
+    coverage: Sme2Coverage
 
 
 @dataclass(frozen=True)

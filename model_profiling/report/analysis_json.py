@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import asdict
 from pathlib import Path
 
-from model_profiling.analysis.coverage import Coverage, Outlook, Part, Projection
+from model_profiling.analysis.coverage import Outlook, Part, Projection, Sme2Coverage
 from model_profiling.analysis.kernels import operator_kernels
 from model_profiling.analysis.matching import NOT_KNOWN
 from model_profiling.analysis.pairing import Pairing
@@ -225,7 +225,7 @@ def outlook_facts(outlook: Outlook) -> Json:
     }
 
 
-def _coverage(found: Coverage) -> Json:
+def _coverage(found: Sme2Coverage) -> Json:
     tested = found.tested
     return {
         "evidence": found.evidence,
@@ -249,7 +249,7 @@ _OF_OPERATOR = (
 )  # fmt: skip
 
 
-def _missing_operator(coverage: Coverage, operator: MatrixOperator) -> Json:
+def _missing_operator(coverage: Sme2Coverage, operator: MatrixOperator) -> Json:
     return {
         **{key: getattr(operator, key) for key in _OF_OPERATOR},
         "node": operator.node if operator.node >= 0 else None,

@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 from functools import lru_cache
 from typing import Protocol
 
-from model_profiling.analysis.coverage import RAN, Coverage, Projection
+from model_profiling.analysis.coverage import RAN, Projection, Sme2Coverage
 from model_profiling.analysis.findings import Finding
 from model_profiling.analysis.operators import CUT, Operator
 from model_profiling.analysis.pairing import CategoryPair, OperatorPair, Pairing
@@ -92,7 +92,7 @@ def interval_text(found: Speedup) -> str:
     return f"{found.confidence:.0%} interval {found.low:.2f} to {found.high:.2f}"
 
 
-def proven_text(coverage: Coverage) -> str:
+def proven_text(coverage: Sme2Coverage) -> str:
     """Say how much of the matrix work ran on SME2."""
     every = plural(len(coverage.operators), "matrix operator")
     ran = f"{coverage.isa} kernels ran {len(coverage.proven)} of {every}"

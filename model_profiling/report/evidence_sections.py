@@ -6,7 +6,7 @@ import functools
 from collections import Counter
 from collections.abc import Collection, Iterator, Sequence
 
-from model_profiling.analysis.coverage import FACTORS_FROM, Coverage, Outlook, Projection
+from model_profiling.analysis.coverage import FACTORS_FROM, Outlook, Projection, Sme2Coverage
 from model_profiling.analysis.evidence import PlaceEvidence, SeriesEvidence
 from model_profiling.analysis.findings import Finding
 from model_profiling.analysis.operators import Operator
@@ -97,7 +97,7 @@ _PROJECTIONS: tuple[doc.Column[Projection], ...] = (
 )
 
 
-def _missing(coverage: Coverage) -> Iterator[doc.Block]:
+def _missing(coverage: Sme2Coverage) -> Iterator[doc.Block]:
     if coverage.uncounted:
         words = "The arithmetic of {} is not known, so the shares do not include it."
         yield doc.Paragraph(words.format(plural(coverage.uncounted, "matrix operator")))

@@ -19,7 +19,7 @@ from model_profiling.core.formatting import plural
 from model_profiling.core.hints import needed
 from model_profiling.facts import (
     OPERATOR_FACTS,
-    Column,
+    Field,
     ColumnKind,
     Fact,
     Known,
@@ -102,7 +102,7 @@ def _series(values: list[Value], kind: ColumnKind) -> pandas.Series:
     return pandas.Series(values, dtype=dtypes[kind])
 
 
-def _kinds(columns: Iterable[Column]) -> dict[str, ColumnKind]:
+def _kinds(columns: Iterable[Field]) -> dict[str, ColumnKind]:
     return {column.name: column.column_kind for column in columns}
 
 

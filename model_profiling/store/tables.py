@@ -12,7 +12,7 @@ from typing import Any
 import sqlalchemy as sa
 from sqlalchemy.dialects.postgresql import JSONB
 
-from model_profiling.facts import EXPERIMENT_FACTS, OPERATOR_FACTS, SERIES_FACTS, SPEEDUP_FACTS, TIMES, Column
+from model_profiling.facts import EXPERIMENT_FACTS, OPERATOR_FACTS, SERIES_FACTS, SPEEDUP_FACTS, TIMES, Field
 
 SCHEMA_VERSION = 1
 
@@ -21,54 +21,54 @@ SCHEMA_VERSION = 1
 class StoreTable:
     name: str
     meaning: str
-    columns: tuple[Column, ...]
+    columns: tuple[Field, ...]
 
     @property
     def names(self) -> tuple[str, ...]:
         return tuple(column.name for column in self.columns)
 
 
-_RUN = Column("run_id", "text", "the run")
+_RUN = Field("run_id", "text", "the run")
 _TOKENS = ("tokens", "position", "tokens_per_s")
 _ALL_TABLES = (
     StoreTable(
         "runs",
         "a row for every run",
         (
-            Column("run_id", "text", "computed from how it began: the same wherever it is, and if continued"),
-            Column("name", "text", "its name: the program and the place, toy_cnn_xnnpack_fp16/linux"),
-            Column("added_at", "moment", "when it was added, in UTC"),
-            Column("measured_at", "moment", "when its measuring began, in UTC; null if unknown"),
-            Column("model", "text", "the model's name, with the method and inputs that were asked for"),
-            Column("dtype", "text", "fp32, fp16, int8, int8-dynamic, int4 and so on; empty if unknown"),
-            Column("backend", "text", "xnnpack or portable; empty if unknown"),
-            Column("method", "text", "the method that ran; empty if unknown"),
-            Column("inputs", "text", "sizes and values of inputs that were asked for; empty if usual"),
-            Column("program_sha256", "text", "of the .pte file; empty if unknown"),
-            Column("program_bytes", "whole", "its size"),
-            Column("device", "text", "identifies one device: histories and baselines use it"),
-            Column("device_name", "text", "the device in words"),
-            Column("target", "text", "where it ran, as in `--target`; a phone without its serial"),
-            Column("platform", "text", "linux, mac, android or emulated"),
-            Column("cpu", "text", "the CPU"),
-            Column("cores", "whole", "how many"),
-            Column("has_sme2", "flag", "whether the CPU has SME2, real or emulated; null if unknown"),
-            Column("is_arm", "flag", "whether it is an Arm CPU, real or emulated; null where nothing says"),
+            Field("run_id", "text", "computed from how it began: the same wherever it is, and if continued"),
+            Field("name", "text", "its name: the program and the place, toy_cnn_xnnpack_fp16/linux"),
+            Field("added_at", "moment", "when it was added, in UTC"),
+            Field("measured_at", "moment", "when its measuring began, in UTC; null if unknown"),
+            Field("model", "text", "the model's name, with the method and inputs that were asked for"),
+            Field("dtype", "text", "fp32, fp16, int8, int8-dynamic, int4 and so on; empty if unknown"),
+            Field("backend", "text", "xnnpack or portable; empty if unknown"),
+            Field("method", "text", "the method that ran; empty if unknown"),
+            Field("inputs", "text", "sizes and values of inputs that were asked for; empty if usual"),
+            Field("program_sha256", "text", "of the .pte file; empty if unknown"),
+            Field("program_bytes", "whole", "its size"),
+            Field("device", "text", "identifies one device: histories and baselines use it"),
+            Field("device_name", "text", "the device in words"),
+            Field("target", "text", "where it ran, as in `--target`; a phone without its serial"),
+            Field("platform", "text", "linux, mac, android or emulated"),
+            Field("cpu", "text", "the CPU"),
+            Field("cores", "whole", "how many"),
+            Field("has_sme2", "flag", "whether the CPU has SME2, real or emulated; null if unknown"),
+            Field("is_arm", "flag", "whether it is an Arm CPU, real or emulated; null where nothing says"),
             TIMES,
-            Column("state", "text", "finished, running, interrupted, partial or failed"),
-            Column("processes", "whole", "how many of its processes had ended"),
-            Column("executorch", "text", "the version of ExecuTorch"),
-            Column("kit", "text", "the version of the kit that measured"),
-            Column("runner_build", "text", "the runner's build"),
-            Column("os", "text", "the operating system"),
-            Column("commit_hash", "text", "the commit of the measured code; empty if unknown"),
-            Column("branch", "text", "its branch"),
-            Column("dirty", "flag", "whether it had uncommitted changes"),
-            Column("sweep", "text", "the sweep that it belongs to; empty if none"),
-            Column("run_dir", "text", "its folder when it was added"),
-            Column("warnings", "texts", "the warnings of its report"),
-            Column("kernels", "record", "the kernels that ran or were only configured: see `kernels_seen`"),
-            Column("tags", "record", "its tags, each with a note"),
+            Field("state", "text", "finished, running, interrupted, partial or failed"),
+            Field("processes", "whole", "how many of its processes had ended"),
+            Field("executorch", "text", "the version of ExecuTorch"),
+            Field("kit", "text", "the version of the kit that measured"),
+            Field("runner_build", "text", "the runner's build"),
+            Field("os", "text", "the operating system"),
+            Field("commit_hash", "text", "the commit of the measured code; empty if unknown"),
+            Field("branch", "text", "its branch"),
+            Field("dirty", "flag", "whether it had uncommitted changes"),
+            Field("sweep", "text", "the sweep that it belongs to; empty if none"),
+            Field("run_dir", "text", "its folder when it was added"),
+            Field("warnings", "texts", "the warnings of its report"),
+            Field("kernels", "record", "the kernels that ran or were only configured: see `kernels_seen`"),
+            Field("tags", "record", "its tags, each with a note"),
         ),
     ),
     StoreTable(
@@ -77,8 +77,8 @@ _ALL_TABLES = (
         (
             _RUN,
             *(fact for fact in EXPERIMENT_FACTS if fact.name not in _TOKENS),
-            Column("latencies_ms", "record", "every inference that counts: a list for each round or launch"),
-            Column("sessions", "record", "for each round, which start of the pipeline measured it"),
+            Field("latencies_ms", "record", "every inference that counts: a list for each round or launch"),
+            Field("sessions", "record", "for each round, which start of the pipeline measured it"),
         ),
     ),
     StoreTable(
@@ -87,7 +87,7 @@ _ALL_TABLES = (
         (
             _RUN,
             *SERIES_FACTS,
-            Column("place", "whole", "1 for the longest in its experiment; null without times"),
+            Field("place", "whole", "1 for the longest in its experiment; null without times"),
             *OPERATOR_FACTS,
         ),
     ),
@@ -98,7 +98,7 @@ _ALL_TABLES = (
         (
             _RUN,
             *SERIES_FACTS,
-            Column("phase", "text", "prompt, or answer: one token at a time"),
+            Field("phase", "text", "prompt, or answer: one token at a time"),
             *(fact for fact in EXPERIMENT_FACTS if fact.name in _TOKENS),
         ),
     ),
@@ -115,7 +115,7 @@ _TYPES: Mapping[str, sa.types.TypeEngine[Any]] = {
 _JSON = sa.JSON().with_variant(JSONB(), "postgresql")
 
 
-def sql_type(column: Column) -> sa.types.TypeEngine[Any]:
+def sql_type(column: Field) -> sa.types.TypeEngine[Any]:
     return _TYPES.get(column.column_kind, _JSON)
 
 
@@ -154,17 +154,15 @@ _DIALECTS = {
 }
 """How each database takes the objects out of a list in JSON, and a field out of an object."""
 _OTHER_COLUMNS = (
-    Column(
-        "age", "whole", "1 in the newest finished run of its program and device, 2 in the one before, ..."
-    ),
-    Column("operator_dtype", "text", "the data type of its tensors"),
-    Column("kernel", "text", "its name"),
-    Column("is_sme2", "text", "whether it is an SME2 kernel: yes, no; null where its name does not tell"),
-    Column("evidence", "text", "executed, or only configured"),
-    Column("proven_by", "text", "run, or evidence: an emulated run of the same program"),
-    Column("in_runs", "whole", "in how many runs"),
-    Column("first_at", "moment", "when it was first measured, in UTC"),
-    Column("last_at", "moment", "when it was last measured, in UTC"),
+    Field("age", "whole", "1 in the newest finished run of its program and device, 2 in the one before, ..."),
+    Field("operator_dtype", "text", "the data type of its tensors"),
+    Field("kernel", "text", "its name"),
+    Field("is_sme2", "text", "whether it is an SME2 kernel: yes, no; null where its name does not tell"),
+    Field("evidence", "text", "executed, or only configured"),
+    Field("proven_by", "text", "run, or evidence: an emulated run of the same program"),
+    Field("in_runs", "whole", "in how many runs"),
+    Field("first_at", "moment", "when it was first measured, in UTC"),
+    Field("last_at", "moment", "when it was last measured, in UTC"),
 )
 _COLUMNS |= {column.name: column for column in _OTHER_COLUMNS}
 FLAGS = frozenset(name for name, column in _COLUMNS.items() if column.kind == "flag")

@@ -4,7 +4,7 @@ the journal."""
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -88,39 +88,14 @@ class CheckedRun:
 class NoVerdict(Exception):
     """Raised by a check that neither passes nor fails, with the reason."""
 
-    def __init__(self, found: str, status: Status = "skipped", fix: str = "") -> None:
-        super().__init__(found)
-        self.found, self.status, self.fix = found, status, fix
-
-
-@dataclass(frozen=True, slots=True)
-class Question:
-    """A check of a run. `ask` appends what is wrong to the list, and returns what it found if nothing is."""
-
-    name: str
-    fix: str
-    ask: Callable[[CheckedRun, list[str]], str]
-
-    def __call__(self, run: CheckedRun) -> Check:
-        """The result; a file that cannot be read is a failure."""
-        wrong: list[str] = []
-        try:
-            found = self.ask(run, wrong)
-        except NoVerdict as why:
-            return Check(self.name, why.status, why.found, why.fix)
-        except ProfilingError as problem:
-            return Check(self.name, "fail", problem.problem, problem.fix)
-        return check_unless(wrong, self.name, found, self.fix)
-
-
-def question(name: str, fix: str) -> Callable[[Callable[[CheckedRun, list[str]], str]], Question]:
-    return lambda ask: Question(name, fix, ask)
+    def __init__(self, seen: str, status: Status = "skipped", fix: str = "") -> None:
+        super().__init__(seen)
+        self.seen, self.status, self.fix = seen, status, fix
 
 
 # Its files.
 
 
-@question("manifest", MEASURE_AGAIN)
 def manifest_parses(run: CheckedRun, _wrong: list[str]) -> str:
     if run.manifest is None:
         raise NoVerdict("there is none: only the dumps can be checked")
@@ -132,7 +107,6 @@ def manifest_parses(run: CheckedRun, _wrong: list[str]) -> str:
     return f"{experiments} ({run.manifest.target.platform})"
 
 
-@question("JSON files", COMPUTE_AGAIN)
 def json_files(run: CheckedRun, wrong: list[str]) -> str:
     refuse_links_out(run.path)  # also folders without end
     # Files for other tools have their formats; one beside a CSV file has its rows.
@@ -152,7 +126,6 @@ def json_files(run: CheckedRun, wrong: list[str]) -> str:
     return f"{plural(len(paths), 'file')} can be read"
 
 
-@question("state", "continue it: sme2prof run CONFIG --resume")
 def is_finished(run: CheckedRun, wrong: list[str]) -> str:
     assert run.manifest is not None
     if state := run.manifest.unfinished:
@@ -163,7 +136,6 @@ def is_finished(run: CheckedRun, wrong: list[str]) -> str:
     return "finished"
 
 
-@question("files", MEASURE_AGAIN)
 def files_exist(run: CheckedRun, wrong: list[str]) -> str:
     promised = [(result, name) for result in run.run.results for name in result.files]
     missing = ((result, name) for result, name in promised if not is_regular(run.path / name))
@@ -177,14 +149,17 @@ def files_exist(run: CheckedRun, wrong: list[str]) -> str:
     return found
 
 
-@question("program", MEASURE_AGAIN)
 def program_matches(run: CheckedRun, wrong: list[str]) -> str:
-    """Whether the graph that explains the operators, and any program here, are those that were measured."""
+    """Whether the graph that explains the operators, and any program here, are those that were measured, and
+    no dump proves that another program made it."""
+    wrong += [f"{dump.path.name}: {text}" for dump in run.whole_dumps for text in dump.misfits]
     manifest = run.manifest
     if manifest is None or not manifest.model_sha256:
+        if wrong:
+            return ""
         raise NoVerdict("the manifest has no checksum of it")
-    seen = {dump.graph.sha256 for dump in run.whole_dumps if dump.graph and dump.graph.sha256}
-    if seen - {manifest.model_sha256}:
+    described = {dump.graph.sha256 for dump in run.whole_dumps if dump.graph and dump.graph.sha256}
+    if described - {manifest.model_sha256}:
         wrong.append(f"{names.GRAPH} describes another program than the measured one")
     path, name = run.run.programs().named(), Path(manifest.model).name
     if path is not None and (now := files.sha256(path)) != manifest.model_sha256:
@@ -192,7 +167,7 @@ def program_matches(run: CheckedRun, wrong: list[str]) -> str:
         wrong.append(
             f"{name} is not the measured program: its SHA-256 is {now[:12]}, the measured one was {then}"
         )
-    if not wrong and not seen and path is None:
+    if not wrong and not described and path is None:
         raise NoVerdict(f"{name} is not here, so it cannot be compared")
     return f"{name} is the measured program"
 
@@ -200,7 +175,6 @@ def program_matches(run: CheckedRun, wrong: list[str]) -> str:
 # Its dumps.
 
 
-@question("dumps", MEASURE_AGAIN)
 def dumps_parse(run: CheckedRun, wrong: list[str]) -> str:
     if run.analysis is None:
         raise NoVerdict("there are none")
@@ -212,7 +186,6 @@ def dumps_parse(run: CheckedRun, wrong: list[str]) -> str:
     return f"{plural(len(run.whole_dumps), 'dump')} can be read, with {plural(runs, 'run')}"
 
 
-@question("closure", "report it: the attribution is wrong for these dumps")
 def dumps_close(run: CheckedRun, wrong: list[str]) -> str:
     if not run.whole_dumps:
         raise NoVerdict("there is no dump to add up")
@@ -225,15 +198,6 @@ def dumps_close(run: CheckedRun, wrong: list[str]) -> str:
     return "categories, framework and unattributed time add up to the end-to-end time in every run"
 
 
-@question("same program", MEASURE_AGAIN)
-def same_program(run: CheckedRun, wrong: list[str]) -> str:
-    """Whether no dump proves that another program made it."""
-    if not run.whole_dumps:
-        raise NoVerdict("there is no dump to compare")
-    wrong += [f"{dump.path.name}: {text}" for dump in run.whole_dumps for text in dump.misfits]
-    return f"{plural(len(run.whole_dumps), 'dump')} checked against the program"
-
-
 # Its figures.
 
 
@@ -243,7 +207,6 @@ def _differ(stored: float | None, computed: float | None) -> bool:
     return not math.isclose(stored, computed, rel_tol=1e-6, abs_tol=1e-9)
 
 
-@question("comparisons", COMPUTE_AGAIN)
 def comparisons_follow(run: CheckedRun, wrong: list[str]) -> str:
     """Whether verdicts and ratios are those of the latencies, and nothing is compared that must not be."""
     answers = run.run.metrics.comparisons if run.run.metrics else ()
@@ -261,7 +224,6 @@ def comparisons_follow(run: CheckedRun, wrong: list[str]) -> str:
     return f"{plural(compared, 'verdict')} computed again from the latencies"
 
 
-@question("kernels", f"SME2 was not switched off; {MEASURE_AGAIN}")
 def kernels_fit_the_switch(run: CheckedRun, wrong: list[str]) -> str:
     """Whether no SME kernel ran where SME2 was off."""
     listed = [series for series in own_kernels(run.run, ()) if series.uses or series.counted]
@@ -275,7 +237,6 @@ def kernels_fit_the_switch(run: CheckedRun, wrong: list[str]) -> str:
     return f"{plural(len(listed), 'list')} of kernels checked"
 
 
-@question("outputs", "find out which one is right before you rely on its speed")
 def outputs_agree(run: CheckedRun, wrong: list[str]) -> str:
     """Whether all experiments that were compared computed the same."""
     parity = run.run.metrics.parity if run.run.metrics else ()
@@ -289,9 +250,8 @@ def outputs_agree(run: CheckedRun, wrong: list[str]) -> str:
     return "the outputs are the same, except for rounding"
 
 
-@question("analysis", ANALYSE_AGAIN)
-def summary_matches(run: CheckedRun, wrong: list[str]) -> str:
-    """Whether the parts of each experiment add up to its end-to-end time, which is that of the dumps."""
+def analysis_matches(run: CheckedRun, wrong: list[str]) -> str:
+    """Whether the parts of each experiment, and the operators of its CSV file, add up as in the dumps."""
     path = run.path / names.ANALYSIS
     if not is_there(path):
         status: Status = "skipped" if run.promises_little or not run.run.dumps else "fail"
@@ -310,6 +270,12 @@ def summary_matches(run: CheckedRun, wrong: list[str]) -> str:
             wrong.append(f"the parts of {series.name} add up to {parts}, its e2e_ms is {e2e}")
         elif _differ(e2e, series.e2e_ms):
             wrong.append(f"e2e_ms of {series.name} is {e2e}, but its dumps say {series.e2e_ms}")
+        if not run.promises_little:
+            stats = csv_paths(series.first.path.parent, series.first.stem).stats
+            _, operators = read_table(read_text(stats), stats, ANALYSE_AGAIN)
+            listed = sum(float(row["total_ms"]) for row in operators)
+            if _differ(listed, known := series.spent_by(series.operators).ms):
+                wrong.append(f"{stats.name} adds up to {listed:.6f} ms, but the dumps say {known:.6f}")
     return f"{names.ANALYSIS} agrees with {plural(len(run.whole_dumps), 'dump')}"
 
 
@@ -319,33 +285,38 @@ def _stated(row: dict[str, Any]) -> tuple[float, float]:
     return float(row["e2e_ms"]), overheads + sum(map(float, row["categories_ms"].values()))
 
 
-@question("CSV files", ANALYSE_AGAIN)
-def csv_files_match(run: CheckedRun, wrong: list[str]) -> str:
-    """Whether operators in each `_exec_ops_stats.csv` add up as in the dumps of all launches."""
-    paths = {csv_paths(series.first.path.parent, series.first.stem).stats: series for series in run.series}
-    if run.promises_little or not paths:
-        raise NoVerdict("they are not promised: sme2prof analyze writes them")
-    for path, series in paths.items():
-        _, rows = read_table(read_text(path), path, ANALYSE_AGAIN)
-        stated, known = sum(float(row["total_ms"]) for row in rows), series.spent_by(series.operators).ms
-        if _differ(stated, known):
-            wrong.append(f"{path.name} adds up to {stated:.6f} ms, but the dumps say {known:.6f}")
-    return f"{plural(len(paths), 'file')} checked against the dumps"
+_Ask = Callable[[CheckedRun, list[str]], str]
+_CHECKS: Mapping[str, tuple[_Ask, str]] = {
+    "manifest": (manifest_parses, MEASURE_AGAIN),
+    "JSON files": (json_files, COMPUTE_AGAIN),
+    "state": (is_finished, "continue it: sme2prof run CONFIG --resume"),
+    "files": (files_exist, MEASURE_AGAIN),
+    "program": (program_matches, MEASURE_AGAIN),
+    "comparisons": (comparisons_follow, COMPUTE_AGAIN),
+    "kernels": (kernels_fit_the_switch, f"SME2 was not switched off; {MEASURE_AGAIN}"),
+    "outputs": (outputs_agree, "find out which one is right before you rely on its speed"),
+    "dumps": (dumps_parse, MEASURE_AGAIN),
+    "closure": (dumps_close, "report it: the attribution is wrong for these dumps"),
+    "analysis": (analysis_matches, ANALYSE_AGAIN),
+}
+"""By name, in the order in which a person would look: is it complete, is it what it says, do the figures
+follow. A check appends what is wrong to the list, and returns what it saw if nothing is; with its fix."""
+_OF_RECORDS = ("manifest", "JSON files")
+_OF_DUMPS = ("dumps", "closure", "analysis")
+_OF_EARLIER_RUNS = (*_OF_RECORDS, "files", "program", "kernels", *_OF_DUMPS)
 
 
-# In the order in which a person would look: is it complete, is it what it says, do the figures follow.
-ABOUT_ANY: Sequence[Question] = (manifest_parses, json_files)
-ABOUT_RUNS: Sequence[Question] = (
-    is_finished,
-    files_exist,
-    program_matches,
-    same_program,
-    comparisons_follow,
-    kernels_fit_the_switch,
-    outputs_agree,
-)
-ABOUT_EARLIER_RUNS: Sequence[Question] = (files_exist, same_program, kernels_fit_the_switch)
-ABOUT_DUMPS: Sequence[Question] = (dumps_parse, dumps_close, summary_matches, csv_files_match)
+def _check(name: str, run: CheckedRun) -> Check:
+    """The result; a file that cannot be read is a failure."""
+    ask, fix = _CHECKS[name]
+    wrong: list[str] = []
+    try:
+        seen = ask(run, wrong)
+    except NoVerdict as why:
+        return Check(name, why.status, why.seen, why.fix)
+    except ProfilingError as problem:
+        return Check(name, "fail", problem.problem, problem.fix)
+    return check_unless(wrong, name, seen, fix)
 
 
 @dataclass(frozen=True, slots=True)
@@ -365,22 +336,23 @@ def validate(run_dir: str | Path, *, progress: Progress | None = None) -> Valida
     if not place.is_dir():
         raise no_run(place)
     run = CheckedRun(place)
-    questions = _questions(run)
+    asked = _asked(run)
     progress = progress or Silent()
     progress.stage("checking the run")
     checks: list[Check] = []
-    for done, question in enumerate(questions):
-        progress.advance(done, len(questions), question.name)
-        checks.append(question(run))
+    for done, name in enumerate(asked):
+        progress.advance(done, len(asked), name)
+        checks.append(_check(name, run))
     return Validation(tuple(checks), str(place))
 
 
-def _questions(run: CheckedRun) -> Sequence[Question]:
+def _asked(run: CheckedRun) -> Sequence[str]:
     try:
         manifest = run.manifest
     except ProfilingError:
         if not is_there(run.path / names.MANIFEST):
             raise  # not a run at all
-        return ABOUT_ANY  # its first check reports the problem; nothing else can be trusted
-    about_run = () if manifest is None else ABOUT_EARLIER_RUNS if manifest.version_0 else ABOUT_RUNS
-    return (*ABOUT_ANY, *about_run, *ABOUT_DUMPS)
+        return _OF_RECORDS  # its first check reports the problem; nothing else can be trusted
+    if manifest is None:
+        return (*_OF_RECORDS, *_OF_DUMPS)
+    return _OF_EARLIER_RUNS if manifest.version_0 else tuple(_CHECKS)

@@ -11,7 +11,6 @@ from pathlib import Path
 
 import numpy as np
 
-from model_profiling.analysis.causes.language import smaller_weights
 from model_profiling.config import names
 from model_profiling.config.series import Series, WarningLine, warning_lines
 from model_profiling.core import files
@@ -20,7 +19,13 @@ from model_profiling.core.formatting import plural
 from model_profiling.core.stdio import Progress, Silent
 from model_profiling.models.catalog import NamedModel
 from model_profiling.program import read_program
-from model_profiling.program.language import LanguageModel, Phase, language_model, read_per_step
+from model_profiling.program.language import (
+    LanguageModel,
+    Phase,
+    language_model,
+    read_per_step,
+    smaller_weights,
+)
 from model_profiling.report.breakdown import time_shares
 from model_profiling.report.data import ReportData
 from model_profiling.report.html import render_fragment

@@ -12,7 +12,6 @@ import pytest
 import torch
 from said import refused
 
-from model_profiling.analysis.causes.language import smaller_weights
 from model_profiling.config.settings import Inputs
 from model_profiling.core.errors import InputError
 from model_profiling.export import export_model
@@ -22,6 +21,7 @@ from model_profiling.export.records import read_export
 from model_profiling.models.catalog import file_name_of, load_model
 from model_profiling.models.transformers_folder import TransformersModel
 from model_profiling.program import read_program
+from model_profiling.program.language import smaller_weights
 from model_profiling.runs.feeding import feed
 from model_profiling.targets import TargetChoice
 from model_profiling.workflow.dtypes import profile_dtypes

@@ -14,8 +14,8 @@ from said import says
 from model_profiling.analysis.causes.avoidable import layout_changes
 from model_profiling.analysis.causes.matrix import precision_not_as_asked
 from model_profiling.analysis.causes.sme2 import misses_sme2
-from model_profiling.analysis.coverage import Coverage, coverage_of, outlook_of
-from model_profiling.analysis.findings import Case
+from model_profiling.analysis.coverage import Sme2Coverage, coverage_of, outlook_of
+from model_profiling.analysis.findings import SeriesCase
 from model_profiling.analysis.run import RunAnalysis, analyse_run, proven_of
 from model_profiling.analysis.series import SeriesAnalysis
 from model_profiling.program.delegates import describe
@@ -39,11 +39,11 @@ def analysed(run_dir: Path) -> RunAnalysis:
     return analyse_run(run, run.programs())
 
 
-def coverage(run_dir: Path) -> Coverage:
+def coverage(run_dir: Path) -> Sme2Coverage:
     return outlook_of(analysed(run_dir).run, analysed(run_dir)).coverage
 
 
-def untested(run_dir: Path) -> Coverage:
+def untested(run_dir: Path) -> Sme2Coverage:
     return coverage_of(analysed(run_dir).run, (), analysed(run_dir).series)
 
 
@@ -51,8 +51,8 @@ def with_sme2(run_dir: Path) -> SeriesAnalysis:
     return next(series for series in analysed(run_dir).series if series.sme2 is not False)
 
 
-def case(series: SeriesAnalysis, known: Coverage, release: str) -> Case:
-    return Case(series, coverage=known, executorch=release)
+def case(series: SeriesAnalysis, known: Sme2Coverage, release: str) -> SeriesCase:
+    return SeriesCase(series, coverage=known, executorch=release)
 
 
 @pytest.mark.parametrize("run_dir", [FP16, INT8], ids=lambda path: path.name)
@@ -144,18 +144,18 @@ def test_every_recorded_layer_that_misses_sme2_has_a_reason_in_words() -> None:
 
 
 def test_an_int8_program_tells_what_ran_in_fp32() -> None:
-    found = precision_not_as_asked(Case(with_sme2(INT8)), ())
+    found = precision_not_as_asked(SeriesCase(with_sme2(INT8)), ())
     assert found is not None
     says(found.title, "2 of 12 matrix operators", "fp32")
     assert [concern.operator.kind for concern in found.concerns] == ["matmul", "matmul"]
     assert [concern.where for concern in found.concerns] == ["paths.py:28", "paths.py:29"]
-    assert precision_not_as_asked(Case(with_sme2(FP16)), ()) is None
+    assert precision_not_as_asked(SeriesCase(with_sme2(FP16)), ()) is None
 
 
 def test_fp16_on_a_cpu_without_it_is_told_as_the_cpus_doing() -> None:
     series = with_sme2(FP16)
     wider = replace(series, operators=tuple(replace(each, precision="fp32") for each in series.operators))
-    found = precision_not_as_asked(Case(wider), ())
+    found = precision_not_as_asked(SeriesCase(wider), ())
     assert found is not None and "12 of 12" in found.title
     says(found.action, "CPU", "fp16")
 
@@ -189,12 +189,12 @@ def test_labels_are_read_as_precision(event: str, precision: str) -> None:
 
 def test_constants_that_are_turned_in_no_time_are_not_counted() -> None:
     series = analysed(ARM).series[0]
-    before = layout_changes(Case(series), series.operators)
+    before = layout_changes(SeriesCase(series), series.operators)
     assert before is not None and before.evidence["added_by_lowering"] == len(before.concerns)
     one = before.concerns[0].operators[0]
     quick = replace(one, times=replace(one.times, typical_ns=20.0))
     tiny = [replace(quick, position=1000 + place) for place in range(54)]
     more = replace(series, operators=(*series.operators, *tiny))
-    after = layout_changes(Case(more), more.operators)
+    after = layout_changes(SeriesCase(more), more.operators)
     assert after is not None and after.title == before.title
     assert after.evidence["added_by_lowering"] == len(before.concerns) + 54

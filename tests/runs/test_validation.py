@@ -20,8 +20,8 @@ from model_profiling.runner import build
 from model_profiling.validation.validate import validate
 
 CHECKS = [
-    "manifest", "JSON files", "state", "files", "program", "same program",
-    "comparisons", "kernels", "outputs", "dumps", "closure", "analysis", "CSV files",
+    "manifest", "JSON files", "state", "files", "program", "comparisons", "kernels", "outputs",
+    "dumps", "closure", "analysis",
 ]  # fmt: skip
 
 
@@ -134,7 +134,7 @@ BROKEN: dict[str, tuple[Callable[[Path], object], str, str]] = {
     "a missing output": (removed("*_output0.bin"), "files", "_output0.bin"),
     "a missing journal": (removed("journal.jsonl"), "files", "journal.jsonl"),
     "a missing summary": (removed("analysis_summary.json"), "analysis", "analysis_summary.json"),
-    "a missing CSV file": (removed("*_ops_stats.csv"), "CSV files", "_ops_stats.csv"),
+    "a missing CSV file": (removed("*_ops_stats.csv"), "analysis", "_ops_stats.csv"),
     "a program exported again": (other_program, "program", "small_cnn_xnnpack_fp16.pte"),
     "a dump cut short": (in_bytes("*_r2.etdump*", lambda raw: raw[: len(raw) // 2]), "dumps", "_r2.etdump"),
     "an empty dump": (in_bytes("*_t1.etdump", lambda raw: raw[:0]), "dumps", "_t1.etdump"),
@@ -157,7 +157,7 @@ BROKEN: dict[str, tuple[Callable[[Path], object], str, str]] = {
     ),
     "a CSV file that was edited": (
         in_bytes("*_ops_stats.csv", lambda raw: raw.replace(b",1,0.", b",1,9.", 1)),
-        "CSV files", "adds up to",
+        "analysis", "adds up to",
     ),
     "a JSON file without its version": (
         in_json("*_pipeline_summary.json", lambda summary: summary.pop("schema_version")),
@@ -183,7 +183,7 @@ def test_what_is_broken_is_found_with_its_cure(run_dir: Path, name: str) -> None
 def test_a_dump_of_another_program_is_found(run_dir: Path) -> None:
     dump = only(run_dir, "linux_sme2_off/*_t1.etdump")
     shutil.copy(INT8.with_suffix(".etdump"), dump)
-    assert dump.name in failed(run_dir)["same program"].found
+    assert dump.name in failed(run_dir)["program"].found
 
 
 def test_a_damaged_journal_is_found_where_nothing_was_timed(emulated: Path) -> None:

@@ -10,7 +10,7 @@ from strategies import Block, Dump, ProfileEvent
 
 from model_profiling.analysis.causes import advise
 from model_profiling.analysis.causes.outside import outside, why_outside
-from model_profiling.analysis.findings import Case, Finding
+from model_profiling.analysis.findings import Finding, SeriesCase
 from model_profiling.analysis.operators import DumpAnalysis, analyse_dump
 from model_profiling.analysis.pairing import pair_series
 from model_profiling.analysis.run import RunAnalysis
@@ -240,7 +240,7 @@ def test_what_another_finding_has_parts_no_delegates_where_no_input_reaches_it()
     fixed = replace(GELU, call="full", constant=True, instruction=1)
     dump = explained(dump_of([part, mask, gelu, part]), fixed, replace(GELU, instruction=2))
     series = series_of([dump])
-    finding = outside(Case(series), [each for each in series.operators if "full" not in each.name])
+    finding = outside(SeriesCase(series), [each for each in series.operators if "full" not in each.name])
     assert finding is not None and finding.evidence["calls_joined"] == 1
 
 

@@ -3,7 +3,6 @@
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
-from types import SimpleNamespace
 
 import pytest
 from recorded_runs import PROGRAM
@@ -20,7 +19,6 @@ from model_profiling.program import delegates as room
 from model_profiling.program.category import Category, OperatorClass, bytes_of_operator
 from model_profiling.program.delegates.protocol import Backend, Graph, Payload
 from model_profiling.runs import Times, run
-from model_profiling.validation.validate import same_program
 
 PTE = Path(__file__).resolve().parents[1] / "data" / "etdump" / "three_delegates.pte"
 NAME = "LanternBackend"
@@ -111,8 +109,6 @@ def test_an_operator_of_another_type_than_its_node_costs_the_others_nothing(monk
     (remark,) = series_of([dump]).warnings
     assert remark.code == "unplaced"
     says(remark.said, "2 of 5 operators", "(glow 0 and flicker)")
-    check = same_program(SimpleNamespace(whole_dumps=[dump]))
-    assert check.status == "pass"
 
 
 def test_a_delegate_proves_that_its_graph_did_not_run(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -122,8 +118,6 @@ def test_a_delegate_proves_that_its_graph_did_not_run(monkeypatch: pytest.Monkey
     says_together(misfit, "glow 2", "wax4", "fp32", "3 operators")
     assert tuple(found.seen for found in dump.warnings) == dump.misfits
     assert {one.source.node_index for one in dump.operators} == {-1}
-    check = same_program(SimpleNamespace(whole_dumps=[dump]))
-    assert check.status == "fail" and dump.misfits[0] in check.found
     assert dump.operators[0].category is Category.GEMM, "its name still says so"
 
 
@@ -203,8 +197,6 @@ def test_operators_that_fit_nowhere_cost_themselves_alone() -> None:
     (remark,) = series_of([dump]).warnings
     assert remark.code == "unplaced"
     says_together(remark.said, "3 of 11 operators", "27.3%", "Teleport (ND)")
-    check = same_program(SimpleNamespace(whole_dumps=[dump]))
-    assert check.status == "pass"
 
 
 def test_a_half_precision_program_may_run_in_fp32() -> None:
@@ -237,8 +229,6 @@ def test_another_program_is_known_by_what_ran(nodes, events, proof):
     (misfit,) = dump.misfits
     says(misfit, "made.pte is not", *proof)
     assert set(placed(dump)) == {-1} and {one.source.flops for one in dump.operators} == {None}
-    check = same_program(SimpleNamespace(whole_dumps=[dump]))
-    assert check.status == "fail"
     proven = analysed_calls(program(nodes), events, proven=True)
     says(proven.misfits[0], "dump was not", "made.pte", *proof)
 

@@ -16,8 +16,8 @@ from model_profiling.analysis.causes.language import cache_copies, unused_scores
 from model_profiling.analysis.causes.matrix import depthwise_as_igemm, matrix_bound, precision_not_as_asked
 from model_profiling.analysis.causes.outside import outside
 from model_profiling.analysis.causes.sme2 import misses_sme2, sme2_no_faster, sme2_slower, wrong_layer_norms
-from model_profiling.analysis.coverage import Coverage
-from model_profiling.analysis.findings import Case, Finding, Free, WalkedMethods, identities
+from model_profiling.analysis.coverage import Sme2Coverage
+from model_profiling.analysis.findings import Finding, Free, SeriesCase, WalkedMethods, identities
 from model_profiling.analysis.pairing import Pairing
 from model_profiling.analysis.series import SeriesAnalysis
 from model_profiling.config.series import Series
@@ -25,7 +25,7 @@ from model_profiling.runs.run import Run
 
 
 def findings_of(
-    run: Run, series: Sequence[SeriesAnalysis], pairings: Sequence[Pairing], coverage: Coverage
+    run: Run, series: Sequence[SeriesAnalysis], pairings: Sequence[Pairing], coverage: Sme2Coverage
 ) -> tuple[Finding, ...]:
     manifest = run.whole.manifest
     found = advise(
@@ -41,7 +41,7 @@ def findings_of(
 def advise(
     series: Sequence[SeriesAnalysis], pairings: Sequence[Pairing] = (), **known: Any
 ) -> tuple[Finding, ...]:
-    """All findings of series and pairs, first the one that could bring most; `known` are fields of `Case`.
+    """All findings of series and pairs, first what could bring most; `known` are fields of `SeriesCase`.
 
     The gain is Amdahl's bound on measured time. Where times are not latencies, or not of a CPU the advice is
     for, findings describe structure and have no gain: they are ordered by the work they are about.
@@ -55,12 +55,12 @@ def advise(
     found = [
         finding
         for each in series
-        for finding in _in_case(Case(each, every, switched, walked=walked, **known))
+        for finding in _in_case(SeriesCase(each, every, switched, walked=walked, **known))
     ]
     return tuple(sorted(found, key=lambda finding: finding.order))
 
 
-def _in_case(case: Case) -> Iterator[Finding]:
+def _in_case(case: SeriesCase) -> Iterator[Finding]:
     """Each cause gets the operators that earlier ones left, so that bounds do not overlap."""
     free: Free = case.series.operators
     for cause in CAUSES:
@@ -89,7 +89,7 @@ def _once(run: Run, findings: Sequence[Finding], pairings: Sequence[Pairing]) ->
     yield from sorted(chosen, key=lambda finding: finding.order)
 
 
-Cause = Callable[[Case, Free], Finding | None]
+Cause = Callable[[SeriesCase, Free], Finding | None]
 
 CAUSES: tuple[Cause, ...] = (
     sme2_slower,

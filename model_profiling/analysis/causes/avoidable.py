@@ -16,11 +16,11 @@ from model_profiling.analysis.causes.outside import (
 from model_profiling.analysis.findings import (
     CONVERSIONS,
     KINDS_NAMED,
-    Case,
     Concern,
     Finding,
     Free,
     MethodFlow,
+    SeriesCase,
     by_kind,
     concerns_of,
     counted,
@@ -39,7 +39,7 @@ from model_profiling.program.flow import Flow, Step, Undone, keeps_elements, und
 # What does not depend on the input.
 
 
-def same_each_time(case: Case, free: Free) -> Finding | None:
+def same_each_time(case: SeriesCase, free: Free) -> Finding | None:
     """Operators that compute the same for any input: masks, positions, index arithmetic."""
     replaced = _lines_of_replaced_calls(case)
     same = case.largest(
@@ -73,7 +73,7 @@ def same_each_time(case: Case, free: Free) -> Finding | None:
     return case.bounded(finding)
 
 
-def _lines_of_replaced_calls(case: Case) -> set[str]:
+def _lines_of_replaced_calls(case: SeriesCase) -> set[str]:
     """Lines with a call to replace and input-dependent parts: `hardsigmoid` takes its conversions along."""
     operators = case.series.operators
     depending = {line_or_layer(each) for each in operators if not case.does_not_depend_on_input(each)}
@@ -81,7 +81,7 @@ def _lines_of_replaced_calls(case: Case) -> set[str]:
     return {line_or_layer(each) for each, why in reasons if why and why.replaced_as_a_call} & depending
 
 
-def _goes_with_its_call(case: Case, operator: Operator) -> bool:
+def _goes_with_its_call(case: SeriesCase, operator: Operator) -> bool:
     """Whether it disappears with the replaced call, as delegated parts do; attention can keep its mask."""
     why = why_outside(case.series, operator)
     return operator.delegated if why is None else why.replaced_as_a_call and why.call != ATTENTION
@@ -127,7 +127,7 @@ _REPLACED = ("concatenate", "copy", "pad")
 advice."""
 
 
-def copies(case: Case, free: Free) -> Finding | None:
+def copies(case: SeriesCase, free: Free) -> Finding | None:
     """Data movement in delegates, except lowering's transposes, conversions and packing by kernels."""
     series = case.series
     moving = case.largest(
@@ -165,7 +165,7 @@ _SPLITS = ("transpose", "reshape", "copy")
 _PRODUCT = "BatchMatrixMultiply"
 
 
-def _splits_heads(case: Case, operator: Operator) -> bool:
+def _splits_heads(case: SeriesCase, operator: Operator) -> bool:
     """Whether it splits data into attention's heads or joins them. Attention needs that: slices of each head
     and linear layers of each head, exported and measured, were as fast."""
     found = case.step(operator)
@@ -195,7 +195,7 @@ _AT_RUN_TIME = ("qdint8", "qpint8")
 """A linear layer with weights of 8 or 4 bits converts its input to these: no part in floating point."""
 
 
-def conversions(case: Case, free: Free) -> Finding | None:
+def conversions(case: SeriesCase, free: Free) -> Finding | None:
     converting = case.largest(free, lambda operator: _converts(case, operator))
     concerns = [concern for operator in converting if (concern := _around(case, operator))]
     inside = len(concerns)
@@ -220,14 +220,14 @@ def conversions(case: Case, free: Free) -> Finding | None:
     return case.bounded(finding)
 
 
-def _converts(case: Case, operator: Operator) -> bool:
+def _converts(case: SeriesCase, operator: Operator) -> bool:
     if not operator.delegated or operator.kind not in CONVERSIONS:
         return False
     found = case.step(operator)
     return not found or not any(tensor.dtype in _AT_RUN_TIME for tensor in found[1].outputs)
 
 
-def _around(case: Case, operator: Operator) -> Concern | None:
+def _around(case: SeriesCase, operator: Operator) -> Concern | None:
     """What a conversion is beside in floating point; None at the model's edges, or if unknown."""
     found = case.step(operator)
     if found is None:
@@ -273,7 +273,7 @@ _WITHOUT_UNDOING = {
 _NOTHING_HELPS = "no change of the model is known that avoids them: lowering adds them around its own layout"
 
 
-def cancelling_transposes(case: Case, free: Free) -> Finding | None:
+def cancelling_transposes(case: SeriesCase, free: Free) -> Finding | None:
     """Not those around operators outside that have a cure: they disappear with these."""
     available = identities(free) - identities([each for each, _ in around_outside(case, free)])
     concerns = [
@@ -307,7 +307,7 @@ def cancelling_transposes(case: Case, free: Free) -> Finding | None:
 
 
 def _cancelling(
-    case: Case, known: MethodFlow, undone: Undone, available: Collection[tuple[str, int, int]]
+    case: SeriesCase, known: MethodFlow, undone: Undone, available: Collection[tuple[str, int, int]]
 ) -> Iterator[Concern]:
     operators = [each for each in known.ran_as(undone.transposes) if each.identity in available]
     if not operators:
@@ -344,7 +344,7 @@ def _reads_patches(operator: Operator) -> bool:
     return prod(sides) > 1 and len(set(sides)) == 1 and once
 
 
-def layout_changes(case: Case, free: Free) -> Finding | None:
+def layout_changes(case: SeriesCase, free: Free) -> Finding | None:
     """Transposes that lowering added. The model's own permutes count as data movement."""
     added = case.largest(
         free,
@@ -394,7 +394,7 @@ def _one_layout(between: Sequence[tuple[str, str]]) -> Iterator[str]:
         )
 
 
-def _between(case: Case, operator: Operator) -> tuple[str, str]:
+def _between(case: SeriesCase, operator: Operator) -> tuple[str, str]:
     """Places of the model's nearest operators before and after it in its call."""
     place = operator.method, operator.call
     call = [

@@ -6,101 +6,44 @@ Operators are known by what they do with the cache, the tokens and the result, n
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from collections.abc import Iterator
 
 from model_profiling.analysis.findings import (
     CONVERSIONS,
-    Case,
     Concern,
     Finding,
     Free,
     MethodFlow,
+    SeriesCase,
     identities,
     where,
 )
 from model_profiling.analysis.operators import Operator
-from model_profiling.analysis.series import SeriesAnalysis
 from model_profiling.core.formatting import size
 from model_profiling.program.category import Category
-from model_profiling.program.flow import Flow, Place, Step, Value, keeps_elements
-from model_profiling.program.language import Phase, language_model, read_per_step, weights_in
+from model_profiling.program.flow import Flow, Place, Step, Value
+from model_profiling.program.language import Phase, language_model
 from model_profiling.program.matrix_work import matrix_work
-from model_profiling.program.records import Method
 
-_MEMORY_BOUND = 0.5
-"""Share of an inference that reading at the memory's measured rate must explain: from it on, memory is the
-limit."""
-FITS_CACHES = 64 << 20
-"""Less than this may stay in the caches of a large CPU from one token to the next."""
-_FROM_CACHES = 1.5
-"""So many times the memory's rate is more than an error of measuring it: caches gave the rest."""
+Products = frozenset[Place]
+"""Places of the steps that multiply matrices."""
 
 
-@dataclass(frozen=True, slots=True)
-class Layers:
-    """The operators of a phase that a language model has and other models do not."""
-
-    tokens: int
-    embedding: tuple[Operator, ...] = ()
-    """What takes the tokens' rows from a table."""
-    scores: tuple[Operator, ...] = ()
-    """The linear layer over the vocabulary, with the packing for it."""
-    score_rows: int = 0
-    score_bytes: int = 0
-    """Of its weights."""
-    attention: tuple[Operator, ...] = ()
-    """Products with the cache, and what is done to their results before the next linear layer."""
-    copies: tuple[tuple[Operator, int], ...] = ()
-    """What writes as much as a whole cache or more while it only moves data, with the bytes written."""
-
-
-def layers_of(series: SeriesAnalysis, known: MethodFlow, phase: Phase) -> Layers:
-    method, flow, graph = phase.method, known.flow, series.graph
-    assert graph is not None
-    places: frozenset[Place] = frozenset(
-        (work.step.chain_index, work.step.instruction_id, work.node_index)
-        for work in matrix_work(graph, method)
-    )
-
-    def multiplies(step: Step) -> bool:
-        return step.place in places
-
-    moved, attention = _over_cache(flow, multiplies)
-    caches = [state.tensor.nbytes for state in method.state if state.tensor.nbytes > _COUNTER]
-    copies = [
-        (operator, written)
-        for step in moved
-        for operator in known.ran_as([step])
-        if (written := _written(step)) >= min(caches, default=math.inf) and _only_moves(step, operator)
-    ]
-    tables = list(_looked_up(flow, phase))
-    head = _scores(flow, multiplies)
-    own = known.ran_as([head] if head else [])
-    return Layers(
-        tokens=method.inputs[method.input_numbers.index(phase.tokens)].shape[1],
-        embedding=tuple(known.ran_as(tables)),
-        scores=tuple(each for one in own for each in series.operators if each.key == one.key),
-        score_rows=math.prod(head.outputs[0].shape[:-1]) if head else 0,
-        score_bytes=sum(each.nbytes for each in head.inputs if each.constant) if head else 0,
-        attention=tuple(known.ran_as(attention)),
-        copies=tuple(copies),
-    )
-
-
-def layers_in(series: SeriesAnalysis) -> Layers | None:
-    """The same for a series that ran one method of a language model; None for any other program."""
-    return next((layers for layers, _ in _layers(Case(series))), None)
-
-
-def _layers(case: Case) -> Iterator[tuple[Layers, Phase]]:
-    program = case.series.graph.program if case.series.graph else None
-    if program is None or not any(method.state for method in program.methods):
+def _phases(case: SeriesCase) -> Iterator[tuple[Phase, MethodFlow, Products]]:
+    """The phases of a language model that the series ran."""
+    graph = case.series.graph
+    if graph is None or not any(method.state for method in graph.program.methods):
         return
-    model = language_model(program)
+    model = language_model(graph.program)
     for phase in filter(None, (model.step, model.prompt) if model else ()):
         if known := case.flows.get(phase.method.name):
-            yield layers_of(case.series, known, phase), phase
+            work = matrix_work(graph, phase.method)
+            places = ((one.step.chain_index, one.step.instruction_id, one.node_index) for one in work)
+            yield phase, known, frozenset(places)
+
+
+def _tokens(phase: Phase) -> int:
+    return phase.method.inputs[phase.method.input_numbers.index(phase.tokens)].shape[1]
 
 
 _COUNTER = 64
@@ -108,7 +51,7 @@ _COUNTER = 64
 _FARTHEST = 16
 
 
-def _over_cache(flow: Flow, multiplies: Callable[[Step], bool]) -> tuple[list[Step], list[Step]]:
+def _over_cache(flow: Flow, multiplying: Products) -> tuple[list[Step], list[Step]]:
     """The steps that handle the cache before a product, and the products with what follows them. A product of
     two values that both come from the cache, or with weights, ends it."""
     products: dict[Value, bool] = {}  # a value that comes from a cache; whether a product is between
@@ -124,7 +67,7 @@ def _over_cache(flow: Flow, multiplies: Callable[[Step], bool]) -> tuple[list[St
         from_cache = [products[value] for value in reads if value in products]
         if not from_cache or step.opaque:
             continue
-        product = multiplies(step)
+        product = step.place in multiplying
         if product and any(each.constant and len(each.shape) > 1 for each in step.inputs):
             continue
         (after if product or any(from_cache) else before).append(step)
@@ -145,19 +88,7 @@ def _only_moves(step: Step, operator: Operator) -> bool:
     return moves and step.name != "et_view"  # which only gives it another shape
 
 
-def _looked_up(flow: Flow, phase: Phase) -> Iterator[Step]:
-    """The steps that take rows of a stored table by the tokens' numbers."""
-    values: set[Value] = {(-1, phase.method.input_ids[phase.tokens])}
-    for step in flow.steps:
-        if not values.intersection(step.reads):
-            continue
-        if any(each.constant and len(each.shape) > 1 for each in step.inputs):
-            yield step
-        elif keeps_elements(flow, step) or step.name.startswith(("to", "_to_")):
-            values.update(step.writes)
-
-
-def _scores(flow: Flow, multiplies: Callable[[Step], bool]) -> Step | None:
+def _scores(flow: Flow, multiplying: Products) -> Step | None:
     """The linear layer that makes the largest result, with at most moves and simple arithmetic behind it."""
     made = [flow.made_by[value] for value in flow.outputs if value in flow.made_by]
     last = [flow.steps[index] for index in made if flow.steps[index].outputs]
@@ -165,7 +96,7 @@ def _scores(flow: Flow, multiplies: Callable[[Step], bool]) -> Step | None:
     for _ in range(_FARTHEST):
         if step is None or not step.outputs:
             return None
-        if multiplies(step):
+        if step.place in multiplying:
             return step if any(each.constant for each in step.inputs) else None
         inputs = [flow.made_by[value] for value in flow.varying(step) if value in flow.made_by]
         step = flow.steps[inputs[0]] if len(set(inputs)) == 1 else None
@@ -180,43 +111,59 @@ _CUSTOM = (
 _ORDER = "keep the cache in the order of dimensions in which attention reads it"
 
 
-def cache_copies(case: Case, free: Free) -> Finding | None:
+def cache_copies(case: SeriesCase, free: Free) -> Finding | None:
     """Moves of the whole cache in every inference, although only the new tokens change."""
-    for layers, phase in _layers(case):
-        written = {each: bytes for each, bytes in layers.copies if each.identity in identities(free)}
+    for phase, known, multiplying in _phases(case):
+        moved, attention = _over_cache(known.flow, multiplying)
+        states = [state.tensor.nbytes for state in phase.method.state]
+        least = min((nbytes for nbytes in states if nbytes > _COUNTER), default=math.inf)
+        written = {
+            operator: _written(step)
+            for step in moved
+            for operator in known.ran_as([step])
+            if _written(step) >= least and _only_moves(step, operator)
+        }
+        written = {each: nbytes for each, nbytes in written.items() if each.identity in identities(free)}
         if not written:
             continue
-        order, copied = sorted(written, key=case.weight, reverse=True), sum(written.values())
-        writes = any(each.kind in ("scatter", "gather") for each in order)
-        fused = any(each.kind == "attention" for each in layers.attention)
+        copies, copied, tokens = (
+            sorted(written, key=case.weight, reverse=True),
+            sum(written.values()),
+            _tokens(phase),
+        )
+        writes = any(each.kind in ("scatter", "gather") for each in copies)
+        fused = any(each.kind == "attention" for each in known.ran_as(attention))
         # A program may not tell how many tokens a prompt had, only how many it may have.
-        when = "for one token" if layers.tokens == 1 else "in each inference"
-        several = f"{len(order)} copies" if len(order) > 1 else "a copy"
+        when = "for one token" if tokens == 1 else "in each inference"
+        several = f"{len(copies)} copies" if len(copies) > 1 else "a copy"
         finding = Finding(
             "cache-copies",
             f"Avoid {several} of the whole KV cache: {size(copied)} {when}",
             (*([_IN_PLACE] if writes else []), _ORDER if fused else _CUSTOM),
             case.series,
             tuple(
-                Concern((each,), where(each), size(written[each]), {"bytes": written[each]}) for each in order
+                Concern((each,), where(each), size(written[each]), {"bytes": written[each]})
+                for each in copies
             ),
             {
                 "bytes": copied,
-                "bytes_per_token": copied // max(1, layers.tokens),
-                "cache_bytes": sum(state.tensor.nbytes for state in phase.method.state),
-                "tokens": layers.tokens,
+                "bytes_per_token": copied // max(1, tokens),
+                "cache_bytes": sum(states),
+                "tokens": tokens,
             },
         )
         return case.bounded(finding)
     return None
 
 
-def unused_scores(case: Case, free: Free) -> Finding | None:
+def unused_scores(case: SeriesCase, free: Free) -> Finding | None:
     """Scores of every token of a prompt, of which an application needs the last."""
-    for layers, _ in _layers(case):
-        own = [each for each in layers.scores if each.identity in identities(free)]
-        rows = layers.score_rows
-        if not own or rows < 2 or rows != layers.tokens:
+    for phase, known, multiplying in _phases(case):
+        layer = _scores(known.flow, multiplying)
+        keys = {operator.key for operator in known.ran_as([layer] if layer else [])}
+        own = [operator for operator in free if operator.key in keys]  # with the packing for it
+        rows = math.prod(layer.outputs[0].shape[:-1]) if layer else 0
+        if not own or rows < 2 or rows != _tokens(phase):
             continue
         finding = Finding(
             "unused-scores",
@@ -227,26 +174,7 @@ def unused_scores(case: Case, free: Free) -> Finding | None:
             ),
             case.series,
             (Concern(tuple(own), where(own[0]), f"{rows} rows"),),
-            {"tokens": rows, "weight_bytes": layers.score_bytes},
+            {"tokens": rows},
         )
         return case.bounded(finding, case.series.spent_by(own).ms * (1 - 1 / rows))
     return None
-
-
-def limited_by_memory(read: int, share: float) -> bool | None:
-    """Whether memory is the limit, where reading at its measured rate takes `share` of an inference; None
-    if caches may hold what is read."""
-    if not _MEMORY_BOUND <= share <= _FROM_CACHES:
-        return False
-    return True if read >= FITS_CACHES else None
-
-
-SMALLER = {"int8-dynamic": 8, "int4": 4}
-"""Formats with smaller weights: bits of a weight, scales not counted."""
-
-
-def smaller_weights(method: Method) -> dict[str, int]:
-    """Bytes of weights that a token would read in formats with smaller ones."""
-    own = read_per_step(method)[0]
-    found = {name: weights_in(method, bits) for name, bits in SMALLER.items()}
-    return {name: read for name, read in found.items() if read < own}

@@ -7,7 +7,16 @@ from math import prod
 from pathlib import PurePath
 
 from model_profiling.analysis.causes.outside import calls_attention
-from model_profiling.analysis.findings import Case, Concern, Finding, Free, by_kind, percent, reaching, where
+from model_profiling.analysis.findings import (
+    Concern,
+    Finding,
+    Free,
+    SeriesCase,
+    by_kind,
+    percent,
+    reaching,
+    where,
+)
 from model_profiling.analysis.matching import matrix_operators
 from model_profiling.analysis.operators import Operator
 from model_profiling.analysis.series import SeriesAnalysis
@@ -30,7 +39,7 @@ _COMPARE = "compare number formats (`sme2prof profile MODEL --dtype all`)"
 _LESS_WORK = "only less work helps: a smaller input, fewer channels, layers or tokens"
 
 
-def matrix_bound(case: Case, free: Free) -> Finding | None:
+def matrix_bound(case: SeriesCase, free: Free) -> Finding | None:
     """Products that no other finding explains take most of the time; without latencies, of the arithmetic."""
     series = case.series
     inside = [each for each in matrix_operators(series) if each.delegated]
@@ -63,7 +72,7 @@ def matrix_bound(case: Case, free: Free) -> Finding | None:
     )
 
 
-def _part(case: Case, operators: Sequence[Operator]) -> float:
+def _part(case: SeriesCase, operators: Sequence[Operator]) -> float:
     """Their share of the time, as the first answer says it, or of the arithmetic."""
     series = case.series
     if case.timed:
@@ -73,7 +82,7 @@ def _part(case: Case, operators: Sequence[Operator]) -> float:
     return flops / every if every else 0.0
 
 
-def _other_formats(case: Case, operators: Sequence[Operator]) -> Iterator[str]:
+def _other_formats(case: SeriesCase, operators: Sequence[Operator]) -> Iterator[str]:
     """The formats to compare with, and which reach SME2; nothing if all products are in 8 bits or fewer."""
     parts = {each: [one for one in operators if one.precision == each] for each in _WIDE}
     wide = [each for each, some in parts.items() if _part(case, some) >= _NAMED]
@@ -97,14 +106,14 @@ def _asked_format(series: SeriesAnalysis) -> str:
     return format_of_name(PurePath(series.graph.program.source).stem) if series.graph else ""
 
 
-def _on_sme2(case: Case) -> Iterator[str]:
+def _on_sme2(case: SeriesCase) -> Iterator[str]:
     coverage = case.coverage
     if coverage is not None and coverage.proven and not case.series.sme2:
         every = plural(len(coverage.operators), "matrix operator")
         yield f"on a CPU with SME2, SME2 kernels run {len(coverage.proven)} of {every}, as emulation shows"
 
 
-def _threads(case: Case) -> Iterator[str]:
+def _threads(case: SeriesCase) -> Iterator[str]:
     if case.timed and {each.threads for each in case.every} == {1}:
         yield "they ran on 1 thread: measure more (`--threads 1,2`)"
 
@@ -116,7 +125,7 @@ _LARGEST_WINDOW = 25
 and int8, where each group has one input and one output channel (`convolution-nhwc.c`); all else is IGEMM."""
 
 
-def depthwise_as_igemm(case: Case, free: Free) -> Finding | None:
+def depthwise_as_igemm(case: SeriesCase, free: Free) -> Finding | None:
     slow = case.largest(free, _runs_as_product)
     if not slow or not case.matters(slow):
         return None
@@ -177,7 +186,7 @@ def _grouped_concern(operator: Operator) -> Concern:
 # Matrix operators in a wider precision than exported. No bound: the other precision was not measured.
 
 
-def precision_not_as_asked(case: Case, _free: Free) -> Finding | None:
+def precision_not_as_asked(case: SeriesCase, _free: Free) -> Finding | None:
     series = case.series
     asked = _asked_format(series)
     matrix = [operator for operator in matrix_operators(series) if operator.precision]

@@ -9,10 +9,10 @@ from dataclasses import dataclass
 from model_profiling.analysis.findings import (
     CONVERSIONS,
     WORTH,
-    Case,
     Concern,
     Finding,
     Free,
+    SeriesCase,
     by_kind,
     identities,
     line_or_layer,
@@ -158,7 +158,7 @@ _PORTABLE = 100.0
 """How much slower a portable kernel may be; it only decides which finding is first if there are no times."""
 
 
-def outside(case: Case, free: Free) -> Finding | None:
+def outside(case: SeriesCase, free: Free) -> Finding | None:
     left = case.largest(free, lambda operator: not operator.delegated)
     if not left:
         return None
@@ -212,7 +212,7 @@ def outside(case: Case, free: Free) -> Finding | None:
     return case.bounded(finding, own.ms + added.ms, slower=_PORTABLE)
 
 
-def around_outside(case: Case, free: Free) -> list[tuple[Operator, Operator]]:
+def around_outside(case: SeriesCase, free: Free) -> list[tuple[Operator, Operator]]:
     """What disappears with the operators outside for which a cure is known, and which of them it is beside:
     layout changes, conversions and copies, and the other parts of the calls that are replaced."""
     series = case.series
@@ -275,7 +275,7 @@ def _only_between(operator: Operator) -> bool:
     return operator.kind in CONVERSIONS or (operator.kind == "copy" and not operator.delegated)
 
 
-def _ordered(case: Case, lines: Sequence[OutsideLine], calls: Calls) -> list[OutsideLine]:
+def _ordered(case: SeriesCase, lines: Sequence[OutsideLine], calls: Calls) -> list[OutsideLine]:
     """Largest saving first; without times, those that separate most delegate calls first."""
 
     def weight(line: OutsideLine) -> tuple[float, float]:
@@ -329,7 +329,7 @@ def _title(
 
 
 def _to_do(
-    case: Case,
+    case: SeriesCase,
     left: Sequence[Operator],
     lines: Sequence[OutsideLine],
     alike: Sequence[Sequence[OutsideLine]],
@@ -354,7 +354,7 @@ def _to_do(
     yield from _to_optimize(case, helped)
 
 
-def _to_optimize(case: Case, helped: Sequence[OutsideLine]) -> Iterator[str]:
+def _to_optimize(case: SeriesCase, helped: Sequence[OutsideLine]) -> Iterator[str]:
     """What the kit can change itself, unless that is hardly any of the time, and what is left to a person."""
     rewrites = list(dict.fromkeys(why.rewrite for line in helped for why in line.reasons if why.rewrite))
     by_hand = [line for line in helped if not any(why.rewrite for why in line.reasons)]

@@ -6,15 +6,15 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Sequence
 
-from model_profiling.analysis.coverage import Coverage
+from model_profiling.analysis.coverage import Sme2Coverage
 from model_profiling.analysis.findings import (
     ANY_NOUN,
     NOUNS,
     WORTH,
-    Case,
     Concern,
     Finding,
     Free,
+    SeriesCase,
     reaching,
     where,
 )
@@ -38,7 +38,7 @@ _OF_PRECISION = {"int8 dynamic": "int8-dynamic", "int8 dynamic, int4 weights": "
 """The format most like a precision, if it has another name."""
 
 
-def misses_sme2(case: Case, _free: Free) -> Finding | None:
+def misses_sme2(case: SeriesCase, _free: Free) -> Finding | None:
     coverage = case.coverage
     missing = coverage.missing if coverage else ()
     if coverage is None or not missing:
@@ -90,11 +90,11 @@ def misses_sme2(case: Case, _free: Free) -> Finding | None:
     )
 
 
-def _share(coverage: Coverage, rows: Sequence[MatrixOperator]) -> float:
+def _share(coverage: Sme2Coverage, rows: Sequence[MatrixOperator]) -> float:
     return sum(coverage.share_of(each) or 0.0 for each in rows)
 
 
-def _groups(coverage: Coverage, executorch: str) -> list[tuple[str, list[MatrixOperator], str]]:
+def _groups(coverage: Sme2Coverage, executorch: str) -> list[tuple[str, list[MatrixOperator], str]]:
     """By cause and kind, with what lets them reach SME2 (`{}` in their place; empty if nothing is known):
     those with a known change first."""
     alike: dict[tuple[str, str], list[MatrixOperator]] = {}
@@ -155,7 +155,7 @@ _SWITCH_OFF = (
 )
 
 
-def sme2_slower(case: Case, _free: Free) -> Finding | None:
+def sme2_slower(case: SeriesCase, _free: Free) -> Finding | None:
     for pairing, pairs in _matrix_pairs(case):
         slower = [pair for pair in pairs if _is_slower(pair)]
         gain = pairing.candidate.gain_pct(max(0.0, sum(pair.delta_ms for pair in slower)))
@@ -166,7 +166,7 @@ def sme2_slower(case: Case, _free: Free) -> Finding | None:
     return None
 
 
-def sme2_no_faster(case: Case, _free: Free) -> Finding | None:
+def sme2_no_faster(case: SeriesCase, _free: Free) -> Finding | None:
     for pairing, pairs in _matrix_pairs(case):
         same = [
             pair
@@ -180,7 +180,7 @@ def sme2_no_faster(case: Case, _free: Free) -> Finding | None:
     return None
 
 
-def _matrix_pairs(case: Case) -> Iterator[tuple[Pairing, list[OperatorPair]]]:
+def _matrix_pairs(case: SeriesCase) -> Iterator[tuple[Pairing, list[OperatorPair]]]:
     for pairing in case.sme2_pairings.get(case.series.series, ()) if case.about_time else ():
         in_both = (pair for pair in pairing.operators if pair.ratio is not None and pair.candidate)
         longest_first = sorted(in_both, key=lambda pair: -pair.candidate_ms)
@@ -188,7 +188,7 @@ def _matrix_pairs(case: Case) -> Iterator[tuple[Pairing, list[OperatorPair]]]:
 
 
 def _lost(
-    case: Case,
+    case: SeriesCase,
     pairing: Pairing,
     pairs: Sequence[OperatorPair],
     *,
@@ -275,7 +275,7 @@ _WRONG_NORMS = (1, 5, 1)
 _WIDE_ROW = 256
 
 
-def wrong_layer_norms(case: Case, _free: Free) -> Finding | None:
+def wrong_layer_norms(case: SeriesCase, _free: Free) -> Finding | None:
     """LayerNorm in fp16 with wide rows: ExecuTorch's vectorised kernel loads them as float32 values. Seen in
     every width tried, for values from 0.02 to 8; narrower rows take another kernel, which is right."""
     release = re.match(r"(\d{1,9})\.(\d{1,9})(?:\.(\d{1,9}))?", case.executorch)
