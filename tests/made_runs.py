@@ -18,7 +18,7 @@ from model_profiling.config import names
 Json = dict[str, Any]
 BEGINNING = datetime(2026, 1, 1, tzinfo=timezone.utc)
 _SPREAD = ("mean", "minimum", "maximum", "p5", "p10", "p90", "p95", "p99", "mad", "std")
-_FIGURES = ("median", "trimmed_mean", *_SPREAD)
+_FIGURES = ("median", *_SPREAD)
 
 
 @dataclass(frozen=True, slots=True)

@@ -12,12 +12,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal, NamedTuple
 
 from model_profiling.analysis import matching
-from model_profiling.analysis.evidence import (
-    PlaceEvidence,
-    gather_evidence,
-    kernels_not_tested,
-    profile_command,
-)
+from model_profiling.analysis.evidence import PlaceEvidence, kernels_not_tested, profile_command
 from model_profiling.analysis.series import SeriesAnalysis
 from model_profiling.config.series import Series
 from model_profiling.program.category import Category
@@ -281,17 +276,13 @@ class Outlook:
         return self.projections[0] if self.projections else None
 
 
-def outlook_of(
-    run: Run, analysis: RunAnalysis | None, evidence: Sequence[PlaceEvidence] | None = None
-) -> Outlook:
-    """The outlook for `run`, or for the run that its dumps lie in."""
+def outlook_of(run: Run, analysis: RunAnalysis | None, evidence: Sequence[PlaceEvidence]) -> Outlook:
+    """The outlook for `run`, or for the run that its dumps lie in, from `evidence` about it."""
     run = run.whole
     series = analysis.series if analysis else ()
     proven = analysis.proven if analysis else None
-    if proven and proven.run is run and evidence in (None, proven.evidence) and not proven.damaged:
-        coverage = proven.coverage
-    else:
-        coverage = coverage_of(run, gather_evidence(run, series) if evidence is None else evidence, series)
+    known = proven.coverage if proven and proven.evidence is evidence else None
+    coverage = known or coverage_of(run, evidence, series)
     reason = unfit_times(run)
     if not reason and not coverage.tested:
         reason = f"it was not tested which operators run on SME2: {coverage.reason}"

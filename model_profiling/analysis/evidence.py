@@ -24,7 +24,6 @@ from model_profiling.analysis.kernels import (
 )
 from model_profiling.analysis.matching import prove_operators
 from model_profiling.analysis.operators import analyse_dump, read_timed
-from model_profiling.analysis.sampling import sampled_entries
 from model_profiling.analysis.series import SeriesAnalysis, series_of
 from model_profiling.config import names
 from model_profiling.config.series import Series
@@ -33,7 +32,7 @@ from model_profiling.core.formatting import as_code
 from model_profiling.core.safe_read import MOST_LOG, inside, is_there, read_text
 from model_profiling.etdump import read_etdump
 from model_profiling.runs import Evidence, Run, Times
-from model_profiling.runs.evidence import KernelList, OperatorProof, proving_run, read_samples
+from model_profiling.runs.evidence import KernelList, OperatorProof, proving_run
 from model_profiling.runs.journal import Entry
 from model_profiling.runs.metrics import PairParity
 from model_profiling.statistics.speedup import Verdict
@@ -131,20 +130,9 @@ def own_kernels(run: Run, analysed: Sequence[SeriesAnalysis]) -> tuple[SeriesEvi
         if dumps is not None and not any(use.kernel.library == "operator" for use in uses):
             uses = (*uses, *operator_kernels(operator.name for operator in dumps.operators))
         counted = bool(result and result.counted_kernels)
-        if not counted:
-            uses = (*_sampled(run, series), *uses)
         note = (result.kernels_note or "") if result else ""
         found.append(proving(series, run.sme2_of(series), uses, counted, has_sme2=has_sme2, note=note))
     return tuple(found)
-
-
-def _sampled(run: Run, series: Series) -> tuple[KernelUse, ...]:
-    """Where calls cannot be counted: a sample inside a kernel proves that it ran."""
-    try:
-        samples = read_samples(run.path, run.result(series))
-    except FormatError:
-        return ()  # what it could have proven is then "not tested"
-    return executed_kernels(dict.fromkeys(sampled_entries(samples))) if samples else ()
 
 
 def listed_kernels(run: Run, series: Series) -> tuple[KernelUse, ...]:

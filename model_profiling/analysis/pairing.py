@@ -7,7 +7,7 @@ place in the model, else by kind and order.
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Hashable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from difflib import SequenceMatcher
 from typing import Literal
@@ -38,8 +38,6 @@ from model_profiling.statistics.speedup import (
 CLOCK_STEP_MS = 0.001
 """Delegates count whole microseconds: rounding alone can make a short operator seem to change."""
 
-Operators = Sequence[Operator]
-
 
 def how_measured(baseline: SeriesAnalysis, candidate: SeriesAnalysis, interleaved: bool = True) -> Way:
     """How series of one run (`interleaved`), or of two, can be compared. A process that had the machine to
@@ -68,22 +66,13 @@ class SideBySide:
         compare = compare_rounds if self.measured == "rounds" else compare_separate
         return compare(*self._rounds(whole), not_comparable=self.why_not)
 
-    def categories(self) -> Mapping[str, Speedup]:
-        """Verdicts for the parts of end-to-end time, by name; see `_judged`."""
-        before, after = self.baseline.parts, self.candidate.parts
-        return self._judged({name: (before[name], after[name]) for name in before})
-
-    def operators(self, pairs: Sequence[tuple[Operators, Operators]]) -> Mapping[str, Speedup]:
-        """Verdicts for pairs of operators, by their index in `pairs`; see `_judged`."""
-        return self._judged({str(number): pair for number, pair in enumerate(pairs)})
-
-    def ratio(self, found: Speedup | None, before_ms: float, after_ms: float) -> float | None:
+    def ratio(self, verdict: Speedup | None, before_ms: float, after_ms: float) -> float | None:
         """The ratio with confidence if there is one, else that of the times shown."""
-        if self.why_not or (found is None and (before_ms <= 0 or after_ms <= 0)):
+        if self.why_not or (verdict is None and (before_ms <= 0 or after_ms <= 0)):
             return None
-        return found.ratio if found is not None and found.ratio is not None else before_ms / after_ms
+        return verdict.ratio if verdict is not None and verdict.ratio is not None else before_ms / after_ms
 
-    def _judged(self, pairs: Mapping[str, tuple[Measured, Measured]]) -> Mapping[str, Speedup]:
+    def judged(self, pairs: Mapping[str, tuple[Measured, Measured]]) -> Mapping[str, Speedup]:
         """Verdicts for what took time in every round or turn; none with a single round or launch, or if other
         programs interrupted nearly every run."""
         if self.why_not or self.baseline.interrupted or self.candidate.interrupted:
@@ -247,7 +236,7 @@ def pair_series(
     matched_by, pairs = match_operators(baseline.operators, candidate.operators)
     measured = how_measured(baseline, candidate, interleaved)
     comparing = SideBySide(baseline, candidate, measured, not_comparable)
-    operator_speedups = comparing.operators(pairs)
+    verdicts = comparing.judged({str(number): pair for number, pair in enumerate(pairs)})
     return Pairing(
         label=label or default_label(baseline.series, candidate.series),
         baseline=baseline,
@@ -257,16 +246,16 @@ def pair_series(
         not_comparable=not_comparable,
         e2e=answer.speedup if answer else comparing.end_to_end(),
         with_tracer=answer.with_tracer if answer else True,
-        categories=_categories(comparing),
+        categories=tuple(_categories(comparing)),
         operators=tuple(
             OperatorPair(
                 ours,
                 theirs,
                 _change(ours, theirs),
-                found := operator_speedups.get(str(index)),
-                comparing.ratio(found, *(sum(each.typical_ms for each in side) for side in (ours, theirs))),
+                verdict := verdicts.get(str(number)),
+                comparing.ratio(verdict, *(sum(one.typical_ms for one in side) for side in (ours, theirs))),
             )
-            for index, (ours, theirs) in enumerate(pairs)
+            for number, (ours, theirs) in enumerate(pairs)
         ),
     )
 
@@ -362,13 +351,10 @@ def _families(operators: tuple[Operator, ...]) -> str:
     return " + ".join(operator.family or operator.type for operator in operators)
 
 
-def _categories(comparing: SideBySide) -> tuple[CategoryPair, ...]:
+def _categories(comparing: SideBySide) -> Iterator[CategoryPair]:
     ours, theirs = comparing.baseline.parts, comparing.candidate.parts
-    speedups = comparing.categories()
-    found = []
+    verdicts = comparing.judged({name: (ours[name], theirs[name]) for name in ours})
     for name in ours:
         before, after = comparing.baseline.spent(ours[name]), comparing.candidate.spent(theirs[name])
-        ratio = comparing.ratio(speedups.get(name), before.ms, after.ms)
-        times = before.ms, after.ms, before.share, after.share
-        found.append(CategoryPair(name, *times, speedups.get(name), ratio))
-    return tuple(found)
+        ratio = comparing.ratio(verdicts.get(name), before.ms, after.ms)
+        yield CategoryPair(name, before.ms, after.ms, before.share, after.share, verdicts.get(name), ratio)

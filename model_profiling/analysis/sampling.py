@@ -14,7 +14,6 @@ from model_profiling.analysis.operators import Operator
 from model_profiling.analysis.series import SeriesAnalysis
 from model_profiling.config.series import Series
 from model_profiling.core.errors import FormatError
-from model_profiling.program.category import MATRIX
 from model_profiling.runner.samples import SampledFunction, Samples
 from model_profiling.runs.evidence import read_samples
 from model_profiling.runs.run import Run
@@ -27,7 +26,6 @@ _WAITING = re.compile(
     r"syscall|sched_yield|__?(?:futex|lll_lock)\w*|(?:__)?pthread_cond_\w+|(?:clock_)?nanosleep"
 )
 _INDIRECTION = re.compile(r"xnn_(?:indirection|compute_\w*indirection)\w*|kai_\w+_imatmul_pack_\w+")
-_KLEIDIAI = re.compile(r"kai_(?:run|kernel)_\w+")
 
 
 class SampledPart(str, Enum):
@@ -92,15 +90,6 @@ class InsideOperator:
 
 
 @dataclass(frozen=True, slots=True)
-class Moving:
-    """Time of packing and indirection in `operators` that multiply matrices, per inference."""
-
-    ms: float
-    share: float
-    operators: int
-
-
-@dataclass(frozen=True, slots=True)
 class InsideSeries:
     series: Series
     hz: int
@@ -115,21 +104,6 @@ class InsideSeries:
     """Whether shares are shares of time: not under an emulator."""
     notes: tuple[str, ...] = ()
     """What could not be determined."""
-
-    @property
-    def moving(self) -> Moving | None:
-        """Data movement inside operators that multiply matrices; None with too few samples of them."""
-        chosen = [
-            (found.operator, found.parts)
-            for found in self.operators
-            if found.enough and found.operator is not None and found.operator.category in MATRIX
-        ]
-        whole = sum(operator.typical_ms for operator, _ in chosen)
-        if whole <= 0:
-            return None
-        moved = (SampledPart.PACKING, SampledPart.INDIRECTION)
-        ms = sum(portion.ms or 0.0 for _, parts in chosen for part, portion in parts.items() if part in moved)
-        return Moving(ms, ms / whole, len(chosen))
 
 
 def inside_series(series: Series, samples: Samples, analysed: SeriesAnalysis | None) -> InsideSeries:
@@ -219,17 +193,6 @@ def short_name(file: str) -> str:
     """`libexecutorch_backend_xnnpack.so` becomes `xnnpack`."""
     stem = file.partition(".")[0].removeprefix("lib")
     return stem.removeprefix("executorch_").removeprefix("backend_") or file
-
-
-def sampled_entries(samples: Samples) -> Mapping[str, int]:
-    """Number of samples in each KleidiAI entry: it ran, counted or not."""
-    seen: Counter[str] = Counter()
-    for *_, function, count in samples.seen:
-        name = samples.functions[function].name
-        if _KLEIDIAI.fullmatch(name):
-            # The entry point (`kai_run_...` for `kai_kernel_...`), which variants for blocks of 32 share.
-            seen[name.replace("kai_kernel_", "kai_run_", 1).replace("_opt32_", "_")] += count
-    return seen
 
 
 def gather_inside(run: Run, analysed: Sequence[SeriesAnalysis]) -> tuple[InsideSeries, ...]:

@@ -323,7 +323,7 @@ def _speedup(baseline: _NamedFile, candidate: _NamedFile) -> Speedup:
     return compare_timed(baseline.timed, candidate.timed, same_run=same_run, not_comparable=why_not)
 
 
-_FIELDS = ("median", "mean", "trimmed_mean", "minimum", "p5", "p95", "p99", "maximum", "mad")
+_FIELDS = ("median", "mean", "minimum", "p5", "p95", "p99", "maximum", "mad")
 
 
 def _table(sides: Sequence[_NamedFile]) -> str:
@@ -366,7 +366,6 @@ def _comparison(first: _NamedFile, second: _NamedFile, speedup: Speedup) -> dict
         f"config{number}": {
             "name": side.name,
             "median_ms": side.summary.median,
-            "trimmed_mean_ms": side.summary.trimmed_mean,
             "cv_percent": 100 * side.summary.cv,
             "count": side.summary.count,
         }
@@ -374,6 +373,5 @@ def _comparison(first: _NamedFile, second: _NamedFile, speedup: Speedup) -> dict
     }
     ratios = {
         "median_based": first.summary.median / second.summary.median,
-        "trimmed_mean_based": first.summary.trimmed_mean / second.summary.trimmed_mean,
     }
     return {"schema_version": 1, **sides, "speedup": {**ratios, **speedup.as_dict()}}

@@ -27,7 +27,6 @@ from model_profiling.runs.evidence import MatrixOperator
 
 def inside_facts(found: InsideSeries) -> dict[str, object]:
     """Return the facts of one series; shares are shares of time only if `shares_are_of_time` is true."""
-    moving = found.moving if found.shown else None
     same = ("hz", "executions", "threads", "samples")
     return {
         **asdict(found.series),
@@ -35,7 +34,6 @@ def inside_facts(found: InsideSeries) -> dict[str, object]:
         "outside_operators": found.outside,
         "shares_are_of_time": found.shown,
         "notes": list(found.notes),
-        "data_movement_in_matrix_operators": asdict(moving) if moving else None,
         "operators": [
             {
                 "name": each.name,

@@ -19,9 +19,9 @@ from model_profiling.core.formatting import plural
 from model_profiling.core.hints import needed
 from model_profiling.facts import (
     OPERATOR_FACTS,
-    Field,
     ColumnKind,
     Fact,
+    Field,
     Known,
     MeasuredSeries,
     Value,

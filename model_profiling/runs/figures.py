@@ -26,11 +26,9 @@ from model_profiling.runs.metrics import PairParity, RobustStats, TracerCost
 from model_profiling.runs.schedule import TRACED_ROUNDS, Order
 from model_profiling.runs.times import times_of_mode
 from model_profiling.statistics.latency import (
-    Conditions,
     Interruptions,
     LatencySummary,
     latency_warnings,
-    machine_warnings,
     summarize,
 )
 from model_profiling.statistics.measure import disturbance, interrupted_share
@@ -127,6 +125,7 @@ def _result(
 
 _THROTTLED = 2
 """From Android's thermal status "moderate" on, the system lowers clocks."""
+_STEADY_GOVERNORS = ("performance", "userspace", None)
 
 
 def compute_metrics(
@@ -204,9 +203,8 @@ def _latency(journal: Journal, series: Series) -> Latency:
 
 def _stability(manifest: Manifest, journal: Journal, measured: list[Series]) -> Iterator[Diagnostic]:
     """Yield reasons to trust the latencies less: about the machine, then about each series."""
-    threads = max((series.threads or 1 for series in measured), default=0)
-    for warning in machine_warnings(_conditions(manifest.machine), threads=threads) if threads else ():
-        yield Diagnostic(None, warning.code, warning.seen, warning.advice, warning.numbers)
+    if measured:
+        yield from machine_warnings(manifest.machine, max(series.threads or 1 for series in measured))
     for series in measured:
         entries, rounds = journal.ended_well("untraced", series), timed(journal, series).rounds
         interrupted = _interruptions(journal, series, entries).warning
@@ -225,17 +223,22 @@ def _interruptions(journal: Journal, series: Series, entries: Sequence[Entry]) -
     return Interruptions(journal.rule(series.threads).measure, share, error)
 
 
-def _conditions(machine: Machine) -> Conditions:
-    before, after = machine.before, machine.after
-    states = [facts.device for facts in (before, after) if facts and facts.device]
-    return Conditions(
-        cores=before.cores if before else None,
-        governor=before.governor if before and not states else None,  # only its maker sets a phone's governor
-        temperature_before_c=before.temperature_c if before else None,
-        temperature_after_c=after.temperature_c if after else None,
-        on_battery=before.on_battery if before else None,
-        throttled=any((state.thermal_status or 0) >= _THROTTLED for state in states),
-    )
+def machine_warnings(machine: Machine, threads: int) -> Iterator[Diagnostic]:
+    """Yield what the machine says of itself that makes latencies less sure; `threads` is the most used."""
+    before = machine.before
+    states = [facts.device for facts in (before, machine.after) if facts and facts.device]
+    if before and before.governor not in _STEADY_GOVERNORS and not states:  # its maker sets a phone's
+        seen = f"the CPU governor is {before.governor}, which changes the clock speed while measuring"
+        fix = "set it to performance (cpupower frequency-set -g performance)"
+        yield Diagnostic(None, "governor", seen, fix)
+    if any((state.thermal_status or 0) >= _THROTTLED for state in states):
+        seen = "the machine became hot and slowed down"
+        yield Diagnostic(None, "hot", seen, "let it cool down, and measure again")
+    if before and before.on_battery:
+        yield Diagnostic(None, "battery", "the machine runs on battery", "plug it in")
+    if before and before.cores and threads > before.cores:
+        seen = f"{threads} threads share {before.cores} cores"
+        yield Diagnostic(None, "threads", seen, "use fewer threads")
 
 
 def _in_turns(entries: Sequence[Entry]) -> bool:

@@ -15,7 +15,6 @@ from model_profiling.statistics.speedup import Rounds
 Floats = npt.NDArray[np.float64]
 
 _MAD_TO_SIGMA = 1.4826  # of a normal distribution
-_TRIMMED_SHARE = 0.10
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,7 +24,6 @@ class LatencySummary:
     count: int
     median: float
     mean: float
-    trimmed_mean: float
     minimum: float
     maximum: float
     p5: float
@@ -53,12 +51,10 @@ def summarize(latencies: Sequence[float] | Floats) -> LatencySummary:
     std = float(values.std(ddof=1)) if len(values) > 1 else 0.0
     edges = (5, 10, 90, 95, 99)
     percentiles = zip(edges, np.percentile(values, edges).tolist(), strict=True)
-    trimmed = int(len(values) * _TRIMMED_SHARE)
     return LatencySummary(
         count=len(values),
         median=median,
         mean=mean,
-        trimmed_mean=float(np.sort(values)[trimmed : len(values) - trimmed].mean()),
         minimum=float(values.min()),
         maximum=float(values.max()),
         **{f"p{edge}": value for edge, value in percentiles},
@@ -81,23 +77,8 @@ def _checked(latencies: Sequence[float] | Floats) -> Floats:
 
 # Reasons to trust a measurement less, each with advice.
 
-_STEADY_GOVERNORS = {"performance", "userspace"}
 _BUSY = 0.05
 """The share of the CPU that others may take without a word."""
-_HOTTER = 10.0
-
-
-@dataclass(frozen=True, slots=True)
-class Conditions:
-    """State of the machine around a measurement; None where unknown."""
-
-    cores: int | None = None
-    governor: str | None = None
-    temperature_before_c: float | None = None
-    temperature_after_c: float | None = None
-    on_battery: bool | None = None
-    throttled: bool = False
-    """The machine reported that it slowed down because it was hot."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -115,25 +96,6 @@ class StabilityWarning:
 
     def as_dict(self) -> dict[str, object]:
         return asdict(self)
-
-
-def machine_warnings(conditions: Conditions, *, threads: int = 1) -> Iterator[StabilityWarning]:
-    governor, cores = conditions.governor, conditions.cores
-    if governor is not None and governor not in _STEADY_GOVERNORS:
-        seen = f"the CPU governor is {governor}, which changes the clock speed while measuring"
-        yield StabilityWarning(
-            "governor", seen, "set it to performance (cpupower frequency-set -g performance)"
-        )
-    before, after = conditions.temperature_before_c, conditions.temperature_after_c
-    cool = "let it cool down, and measure again"
-    if before is not None and after is not None and after - before >= _HOTTER:
-        yield StabilityWarning("heat", f"the temperature rose from {before:.0f} to {after:.0f} C", cool)
-    if conditions.throttled:
-        yield StabilityWarning("hot", "the machine became hot and slowed down", cool)
-    if conditions.on_battery:
-        yield StabilityWarning("battery", "the machine runs on battery", "plug it in")
-    if cores and threads > cores:
-        yield StabilityWarning("threads", f"{threads} threads share {cores} cores", "use fewer threads")
 
 
 @dataclass(frozen=True, slots=True)

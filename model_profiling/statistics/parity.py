@@ -2,7 +2,7 @@
 
 Differences are judged by the output's own scale: the largest difference against the largest magnitude, and
 the root mean square of all differences against that of the output. Probabilities near 0.001 are then judged
-as strictly as logits near 10. Differences too small for the type's precision count as none.
+as strictly as logits near 10.
 """
 
 from __future__ import annotations
@@ -124,10 +124,6 @@ _STEPS = {**dict.fromkeys(("int8", "uint8", "int16"), 1.0), **dict.fromkeys(("in
 # Among many answers (the class of each pixel), a few near-ties fall the other way.
 _FEW_ANSWERS = 1e-3
 
-# Smallest magnitude that still carries information. Backends treat float32 below its smallest normal number
-# as zero; float16 is kept there in steps of 2^-24, and each rounding may cost one step.
-_LEAST = {"float64": 2.0**-1022, "float32": 2.0**-126, "bfloat16": 2.0**-126, "float16": 2.0**-20}
-
 # Rounding errors scatter: their RMS, relative to the output's, is seldom more than a few times the tolerance
 # for the largest one, even with few large values. At half, it is another output (cosine below 0.87).
 _RMS_FACTOR, _RMS_AT_MOST = 4.0, 0.5
@@ -165,18 +161,16 @@ def compare_arrays(
         gap = np.minimum(np.abs(a_finite - b_finite), np.finfo(np.float64).max)
     if whole:  # a float cannot tell neighbours among large ones
         gap = np.where(same, 0.0, np.maximum(gap, 1.0))
-        tolerance, least = Tolerance(_STEPS[dtype], 0.0), 0.0
+        tolerance = Tolerance(_STEPS[dtype], 0.0)
     else:
         share = _RELATIVE[dtype] if relative is None else relative
         grid = float(np.ptp(a[finite])) * _QUANTIZED_STEPS if quantized and finite.any() else 0.0
-        tolerance, least = Tolerance(grid, share, min(_RMS_FACTOR * share, _RMS_AT_MOST)), _LEAST[dtype]
+        tolerance = Tolerance(grid, share, min(_RMS_FACTOR * share, _RMS_AT_MOST))
     largest = _largest(a_finite)
-    scale = largest if largest >= least else _largest(b_finite)
-    judged = np.where((scale >= least) & (gap > least), gap, 0.0)
-    allowed = tolerance.absolute + tolerance.relative * scale
+    allowed = tolerance.absolute + tolerance.relative * largest
     differing = int(np.count_nonzero(~same))
-    beyond = int(np.count_nonzero(~same & (~finite | (judged > allowed))))
-    rms, rms_of_gap = _rms(a_finite, scale), _rms(judged, scale)
+    beyond = int(np.count_nonzero(~same & (~finite | (gap > allowed))))
+    rms, rms_of_gap = _rms(a_finite, largest), _rms(gap, largest)
     spread = tolerance.rms is not None and rms_of_gap > tolerance.rms * rms + tolerance.absolute
     answers = whole and not tolerance.absolute  # a few of many may be near-ties
     too_many = beyond > (_FEW_ANSWERS * same.size if answers else 0)
@@ -199,8 +193,8 @@ def compare_arrays(
         differing=differing,
         max_abs=_largest(gap),
         largest=largest,
-        of_largest=_capped(_largest(gap) / scale) if scale else float(differing > 0),
-        rms_of_rms=None if whole else _capped(rms_of_gap / rms) if rms else float(rms_of_gap > 0),
+        of_largest=_capped(_largest(gap) / largest) if largest else float(differing > 0),
+        rms_of_rms=None if whole else _capped(rms_of_gap / rms) if rms else float(differing > 0),
         tolerance=tolerance,
         verdict=verdict,
         note="; ".join(words for words, applies in notes.items() if applies),

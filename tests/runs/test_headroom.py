@@ -56,7 +56,7 @@ def recorded(run_dir: Path) -> RunAnalysis:
 
 def outlook(run_dir: Path) -> Outlook:
     analysis = recorded(run_dir) if DATA in run_dir.parents else analyse(run_dir)
-    return outlook_of(analysis.run, analysis)
+    return outlook_of(analysis.run, analysis, analysis.proven.evidence)
 
 
 @pytest.fixture
@@ -80,7 +80,7 @@ def test_an_arm_cpu_without_sme2_gets_a_projection() -> None:
 
 def test_shares_are_those_of_the_measured_operators() -> None:
     analysis = recorded(ARM)
-    projection = outlook_of(analysis.run, analysis).projections[0]
+    projection = outlook_of(analysis.run, analysis, analysis.proven.evidence).projections[0]
     series = analysis.of(projection.series)
     assert series is not None
     matrix = [each for each in series.operators if each.category.value in ("Convolution", "GEMM")]

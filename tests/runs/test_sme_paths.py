@@ -14,7 +14,7 @@ from said import says
 from model_profiling.analysis.causes.avoidable import layout_changes
 from model_profiling.analysis.causes.matrix import precision_not_as_asked
 from model_profiling.analysis.causes.sme2 import misses_sme2
-from model_profiling.analysis.coverage import Sme2Coverage, coverage_of, outlook_of
+from model_profiling.analysis.coverage import Sme2Coverage, coverage_of
 from model_profiling.analysis.findings import SeriesCase
 from model_profiling.analysis.run import RunAnalysis, analyse_run, proven_of
 from model_profiling.analysis.series import SeriesAnalysis
@@ -40,7 +40,7 @@ def analysed(run_dir: Path) -> RunAnalysis:
 
 
 def coverage(run_dir: Path) -> Sme2Coverage:
-    return outlook_of(analysed(run_dir).run, analysed(run_dir)).coverage
+    return analysed(run_dir).proven.coverage
 
 
 def untested(run_dir: Path) -> Sme2Coverage:

@@ -21,7 +21,6 @@ from model_profiling.analysis.kernels import (
 from model_profiling.analysis.sampling import (
     SampledPart,
     inside_series,
-    sampled_entries,
     short_name,
 )
 from model_profiling.core.errors import FormatError, RunError
@@ -83,7 +82,6 @@ def test_an_operator_is_divided_into_parts_that_add_up() -> None:
     )
     assert not second.enough and second.kernels[0].part is SampledPart.OTHER
     assert (found.samples, found.outside, found.threads) == (105, 2, 2)
-    assert found.moving is not None and found.moving.share == pytest.approx(0.2)
     assert [short_name(file.name) for file in FILES] == ["xnnpack", "threadpool", "c"]
     told = json.loads(json.dumps(inside_facts(found)))
     assert told["operators"][0]["parts"]["multiplication"]["samples"] == 70 and told["shares_are_of_time"]
@@ -117,15 +115,10 @@ def test_samples_of_other_operators_are_given_to_none() -> None:
     made = made_series(2)
     found = inside_series(made.series, samples((0, 0, 0, 0, 40), operators=3), made)
     assert found.operators[0].operator is None and "differ" in found.notes[0]
-    assert found.operators[0].name == "call 0, operator 0" and found.moving is None
+    assert found.operators[0].name == "call 0, operator 0"
     doubted = replace(samples((0, 0, 0, 0, 40)), unknown_operators="it read the clock more often than others")
     found = inside_series(made.series, doubted, made)
     assert found.operators[0].operator is None and "worked for: it read the clock" in found.notes[0]
-
-
-def test_samples_are_counted_by_the_kernels_entry() -> None:
-    seen = sampled_entries(samples((0, 0, 0, 0, 70), (0, 0, 0, 1, 20)))
-    assert seen == {f"kai_run_{MOPA}": 70, f"kai_run_{GATHER}": 20}
 
 
 def test_sizes_are_what_the_kernels_name_says_they_are(tmp_path: Path) -> None:

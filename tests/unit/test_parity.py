@@ -91,11 +91,7 @@ def test_many_small_errors_are_one_large_one() -> None:
     assert found.verdict == "mismatch" and found.rms_of_rms == pytest.approx(1.06, rel=0.01)
 
 
-def test_what_a_type_cannot_hold_counts_as_no_difference() -> None:
-    a = np.array([3e-41, -1e-40], dtype=np.float32)
-    gone = compare_arrays(a, np.zeros_like(a), "float32")
-    assert gone.verdict == compare_arrays(a, -a, "float32").verdict == "within tolerance"
-    assert compare_arrays(a, np.float32([1, 0]), "float32").verdict == "mismatch"
+def test_small_numbers_are_judged_beside_what_is_large() -> None:
     beside = np.array([1.0, 1e-40], dtype=np.float32)
     assert compare_arrays(beside, np.float32([1, 0]), "float32").verdict == "within tolerance"
     # Half precision keeps its subnormal numbers: a softmax over a whole vocabulary consists of them.

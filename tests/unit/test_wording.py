@@ -32,12 +32,10 @@ from model_profiling.core.stdio import Lines
 from model_profiling.report import document
 from model_profiling.report.comparison_document import Outcome, Question, junit_xml
 from model_profiling.report.text import render_markdown, render_terminal
-from model_profiling.statistics.latency import (
-    Conditions,
-    StabilityWarning,
-    latency_warnings,
-    machine_warnings,
-)
+from model_profiling.runner.machine import MachineFacts
+from model_profiling.runs.figures import machine_warnings
+from model_profiling.runs.manifest import Machine
+from model_profiling.statistics.latency import latency_warnings
 
 
 @pytest.mark.parametrize(
@@ -149,9 +147,9 @@ def test_the_most_important_stands_first_whatever_the_order_they_arose_in() -> N
 
 
 def test_every_doubt_of_stability_has_its_weight() -> None:
-    bad = Conditions(2, "powersave", 30.0, 60.0, True)
+    bad = MachineFacts(cores=2, governor="powersave", on_battery=True)
     ramp = [[10.0 + turn, *(1.0 + turn,) * 3] for turn in range(4)]
-    found: tuple[StabilityWarning, ...] = (*machine_warnings(bad, threads=4), *latency_warnings(ramp))
+    found = (*machine_warnings(Machine(bad), 4), *latency_warnings(ramp))
     assert len(found) >= 5
     weights = {Diagnostic(None, one.code, one.seen, one.advice).weight for one in found}
     assert weights == {Weight.UNSTABLE}
