@@ -192,7 +192,7 @@ def _tested(
         work=tuple(work),
         ran=proof.operators,
         emulated=place.emulated,
-        unseen=unseen if work else proof.unseen,
+        unseen=unseen,
     )
 
 

@@ -1,18 +1,15 @@
 """Which operators ran on SME or SME2 kernels, and which are the same: in a series, in what was proven of a
 program, in the program itself.
 
-A graph node is the same under any name. Without a graph, the n-th matrix operators of a call are the same if
-both calls have equally many. A label such as PF16 is chosen on SME and SME2 only; it proves nothing without a
-called kernel of its type.
+A graph node is the same under any name. A label such as PF16 is chosen on SME and SME2 only; it proves
+nothing without a called kernel of its type.
 """
 
 from __future__ import annotations
 
-from collections import Counter
-from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 
-from model_profiling.analysis.attribution import Share
 from model_profiling.analysis.kernels import KernelUse, SmeVerdict
 from model_profiling.analysis.operators import Operator
 from model_profiling.analysis.series import SeriesAnalysis
@@ -40,21 +37,6 @@ def matrix_operators_by_key(series: SeriesAnalysis) -> Mapping[OperatorKey, Sequ
     return found
 
 
-def orders_in_calls(keys: Iterable[OperatorKey]) -> list[tuple[Hashable, int, int]]:
-    """For each matrix operator, in order: its call, its number in the call, and how many the call has."""
-    calls = [key.call for key in keys]
-    sizes, numbers = Counter(calls), Counter[Hashable]()
-    found: list[tuple[Hashable, int, int]] = []
-    for call in calls:
-        found.append((call, numbers[call], sizes[call]))
-        numbers[call] += 1
-    return found
-
-
-def _place(proven: MatrixOperator, key: OperatorKey) -> Hashable:
-    return key if key.node >= 0 else (key.call, proven.order, proven.of)
-
-
 Matched = list[tuple[MatrixOperator, tuple[Operator, ...]]]
 """Operators proven on SME2, each with the operators that do its work in the measured series."""
 
@@ -62,36 +44,33 @@ Matched = list[tuple[MatrixOperator, tuple[Operator, ...]]]
 def match_proven(series: SeriesAnalysis, operators: Sequence[MatrixOperator]) -> Matched:
     """Proven operators with their counterparts in `series`. A node that ran as more or fewer operators than
     here counts only if all of them were proven."""
-    ours: dict[Hashable, list[Operator]] = {}
-    measured = matrix_operators(series)
-    orders = orders_in_calls(operator.key for operator in measured)
-    for one, order in zip(measured, orders, strict=True):
-        ours.setdefault(one.key, []).append(one)
-        ours.setdefault(order, []).append(one)
-    theirs: dict[Hashable, list[MatrixOperator]] = {}
-    for operator in operators:
-        theirs.setdefault(_place(operator, operator.key), []).append(operator)
+    ours: dict[OperatorKey, list[Operator]] = {}
+    for operator in matrix_operators(series):
+        ours.setdefault(operator.key, []).append(operator)
+    theirs: dict[OperatorKey, list[MatrixOperator]] = {}
+    for proven in operators:
+        theirs.setdefault(proven.key, []).append(proven)
     matched: Matched = []
-    for place, members in theirs.items():
-        found = ours.get(place, [])
-        if len(found) == len(members):
-            pairs = zip(members, found, strict=True)
-            matched += [(operator, (one,)) for operator, one in pairs if operator.on_sme]
-        elif found and all(operator.on_sme for operator in members):
-            matched.append((members[0], tuple(found)))
+    for key, members in theirs.items():
+        here = ours.get(key, [])
+        if len(here) == len(members):
+            pairs = zip(members, here, strict=True)
+            matched += [(proven, (operator,)) for proven, operator in pairs if proven.on_sme]
+        elif here and all(proven.on_sme for proven in members):
+            matched.append((members[0], tuple(here)))
     return matched
 
 
 def proven_work(work: Sequence[MatrixWork], ran: Sequence[MatrixOperator]) -> Iterator[MatrixOperator]:
     """Each matrix operator of the program with its proof. One that ran as several is on SME if all of them
     are; the first that is not says why."""
-    by_place: dict[Hashable, list[MatrixOperator]] = {}
+    by_place: dict[OperatorKey, list[MatrixOperator]] = {}
     for operator in ran:
-        by_place.setdefault(_place(operator, operator.key.in_program), []).append(operator)
-    for each, order in zip(work, orders_in_calls(each.key for each in work), strict=True):
-        if found := by_place.get(each.key) or by_place.get(order):
-            said = next((operator for operator in found if not operator.on_sme), found[0])
-            yield replace(said, flops=each.flops, category=each.category, node=each.node_index)
+        by_place.setdefault(operator.key.in_program, []).append(operator)
+    for each in work:
+        if proofs := by_place.get(each.key):
+            proof = next((operator for operator in proofs if not operator.on_sme), proofs[0])
+            yield replace(proof, flops=each.flops, category=each.category, node=each.node_index)
         else:
             yield unproven_work(each)
 
@@ -100,8 +79,6 @@ def unproven_work(work: MatrixWork) -> MatrixOperator:
     miss = _NOT_SEEN if work.node else NOT_DELEGATED
     return MatrixOperator(
         **work.key._asdict(),
-        order=0,
-        of=0,
         name=work.name,
         category=work.category,
         kind=work.kind,
@@ -135,16 +112,15 @@ _QP8_KERNELS = {
 def prove_operators(series: SeriesAnalysis, uses: Sequence[KernelUse], verdict: SmeVerdict) -> OperatorProof:
     called = [use for use in uses if _computes_on_sme(use)]
     operators = tuple(_matrix_operators(series, uses, called))
-    unseen = tuple(_unseen(series))
     if called:
         isa = "SME2" if any(use.kernel.isa == "SME2" for use in called) else "SME"
-        return OperatorProof(series.series, operators, isa, unseen=unseen)
+        return OperatorProof(series.series, operators, isa)
     if verdict.answer == "none":
-        return OperatorProof(series.series, operators, unseen=unseen)
+        return OperatorProof(series.series, operators)
     reason = verdict.text
     if verdict.answer == "sme-or-sme2":
         reason = "operators have labels that only SME and SME2 use, but no kernel call was counted"
-    return OperatorProof(series.series, operators, not_tested=reason, unseen=unseen)
+    return OperatorProof(series.series, operators, not_tested=reason)
 
 
 def _computes(use: KernelUse) -> bool:
@@ -159,9 +135,7 @@ def _computes_on_sme(use: KernelUse) -> bool:
 def _matrix_operators(
     series: SeriesAnalysis, uses: Sequence[KernelUse], called: Sequence[KernelUse]
 ) -> Iterator[MatrixOperator]:
-    operators = matrix_operators(series)
-    orders = orders_in_calls(operator.key for operator in operators)
-    for operator, (_, order, of) in zip(operators, orders, strict=True):
+    for operator in matrix_operators(series):
         source = operator.source
         path = (source.described or describe(operator.name, operator.backend)).matrix
         labelled = path is not None and path.takes_sme is True
@@ -174,8 +148,6 @@ def _matrix_operators(
             miss = _NOT_CALLED if labelled else outside or known or Miss(NOT_KNOWN, REASON_NOT_KNOWN)
         yield MatrixOperator(
             **operator.key._asdict(),
-            order=order,
-            of=of,
             name=operator.name,
             category=operator.category,
             kind=operator.kind,
@@ -214,14 +186,3 @@ def _only_on_sme(family: str, uses: Sequence[KernelUse]) -> bool:
     starts = _QP8_KERNELS.get(labels[-1], ()) if "QP8" in labels else ()
     called = [use for use in uses if starts and _computes(use) and use.kernel.dtype.startswith(starts)]
     return bool(called) and all(map(_computes_on_sme, called))
-
-
-def _unseen(series: SeriesAnalysis) -> Iterator[str]:
-    """Names of delegate calls that reported no operators."""
-    method = (
-        series.graph.program.method(series.operators[0].method) if series.graph and series.operators else None
-    )
-    for node in series.first.attribution.groups[0].nodes:
-        if node.call_kind == "delegate" and node.share is Share.OPAQUE and node.level == "call":
-            step = method.instruction(node.chain_index, node.instruction_id) if method else None
-            yield step.name if step else "delegate"

@@ -18,13 +18,6 @@ _CONTEXT = ("get_max_context_len", "get_max_seq_len")
 _WHOLE = ("int64", "int32")
 _SMALLER = {"int8-dynamic": 8, "int4": 4}
 """Formats with smaller weights: bits of a weight, scales not counted."""
-_MEMORY_BOUND = 0.5
-"""Share of an inference that reading at the memory's measured rate must explain: from it on, memory is the
-limit."""
-_FITS_CACHES = 64 << 20
-"""Less than this may stay in the caches of a large CPU from one token to the next."""
-_FROM_CACHES = 1.5
-"""So many times the memory's rate is more than an error of measuring it: caches gave the rest."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -118,14 +111,6 @@ def smaller_weights(method: Method) -> dict[str, int]:
         for name, bits in _SMALLER.items()
     }
     return {name: read - less for name, less in saved.items() if less}
-
-
-def limited_by_memory(read: int, share: float) -> bool | None:
-    """Whether memory is the limit, where reading at its measured rate takes `share` of an inference; None
-    if caches may hold what is read."""
-    if not _MEMORY_BOUND <= share <= _FROM_CACHES:
-        return False
-    return True if read >= _FITS_CACHES else None
 
 
 def _in_delegates(method: Method) -> Iterator[Tensor]:

@@ -64,10 +64,6 @@ class MatrixOperator:
     occurrence: int
     node: int
     """Position in the delegate's graph; -1 outside delegates and without a program."""
-    order: int
-    """Its index among the matrix operators of its call, from 0."""
-    of: int
-    """Number of matrix operators in its call."""
     name: str
     category: Category
     kind: str
@@ -101,8 +97,6 @@ class OperatorProof:
     """The strongest that ran, SME2 or SME; empty if neither did."""
     not_tested: str = ""
     """Why the series proves nothing; empty if it does."""
-    unseen: tuple[str, ...] = ()
-    """Delegates that reported no operators, so it is unknown what they compute."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -131,7 +131,7 @@ _OF_FIELDS: tuple[tuple[Rule, str], ...] = (
         _name,
         "Instruction.name Delegate.backend GraphNode.kind SourceRef.target SourceRef.module_path "
         "SourceRef.call Undelegated.operator Undelegated.module_path Undelegated.call KernelCall.name "
-        "OperatorProof.unseen MatrixOperator.name MatrixOperator.kind MatrixOperator.backend "
+        "MatrixOperator.name MatrixOperator.kind MatrixOperator.backend "
         "MatrixOperator.module_path MatrixOperator.precision",
     ),
     (_class, "SourceRef.module_class Undelegated.module_class"),

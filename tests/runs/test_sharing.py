@@ -52,7 +52,7 @@ PROGRAM_NAMES = {
 }  # fmt: skip
 MACHINE_AND_KERNELS = {
     "MachineFacts_cpu", "Evidence_cpu", "KernelCall_name",
-    "Entry_kernels", "Entry_kernel_sizes", "OperatorProof_unseen",
+    "Entry_kernels", "Entry_kernel_sizes",
 }  # fmt: skip
 
 

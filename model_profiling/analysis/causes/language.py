@@ -25,6 +25,14 @@ from model_profiling.program.flow import Flow, Place, Step, Value
 from model_profiling.program.language import Phase, language_model
 from model_profiling.program.matrix_work import matrix_work
 
+_MEMORY_BOUND = 0.5
+"""Share of an inference that reading at the memory's measured rate must explain: from it on, memory is the
+limit."""
+_FITS_CACHES = 64 << 20
+"""Less than this may stay in the caches of a large CPU from one token to the next."""
+_FROM_CACHES = 1.5
+"""So many times the memory's rate is more than an error of measuring it: caches gave the rest."""
+
 Products = frozenset[Place]
 """Places of the steps that multiply matrices."""
 
@@ -178,3 +186,11 @@ def unused_scores(case: SeriesCase, free: Free) -> Finding | None:
         )
         return case.bounded(finding, case.series.spent_by(own).ms * (1 - 1 / rows))
     return None
+
+
+def limited_by_memory(read: int, share: float) -> bool | None:
+    """Whether memory is the limit, where reading at its measured rate takes `share` of an inference; None
+    if caches may hold what is read."""
+    if not _MEMORY_BOUND <= share <= _FROM_CACHES:
+        return False
+    return True if read >= _FITS_CACHES else None

@@ -144,11 +144,6 @@ _NO_FASTER = 1.05
 _SLOWER = 0.97
 _JUDGED_WORTH = 0.005
 """Share of end-to-end time from which a loss with a verdict is reported."""
-_OFF_THE_PATH = {
-    "fp16": ", or write it as a 1x1 convolution, which keeps fp16 off the packed path",
-    "int8": ", or quantize its weights with one scale for all channels, which keeps int8 off the packed path",
-}
-"""What the rules of XNNPACK's packed paths allow; for fp32 nothing."""
 _SWITCH_OFF = (
     "SME2 does not make this model faster: an ExecuTorch built with XNNPACK_ENABLE_ARM_SME=OFF and "
     "XNNPACK_ENABLE_ARM_SME2=OFF does not use it"
@@ -248,8 +243,8 @@ def _reason_and_cure(pair: OperatorPair, executorch: str) -> tuple[str, str]:
         if operator.kind in ("linear", "pointwise convolution") and rows_of(operator) == 1:
             return (
                 f"one row is too little work to repay the packing (also reported in {ONE_ROW_ISSUE})",
-                "compute more than one row at a time (a larger batch, several steps at once)"
-                + _OFF_THE_PATH.get(operator.precision, ""),
+                "compute more than one row at a time (a larger batch, several steps at once); in fp16, a 1x1 "
+                "convolution stays off the packed path",
             )
         return (
             "packing its input may cost as much as the faster kernel saves",
@@ -261,14 +256,13 @@ def _reason_and_cure(pair: OperatorPair, executorch: str) -> tuple[str, str]:
             "it runs outside the backend that has SME2 kernels",
             "operators in the delegate reach SME2 kernels",
         )
-    kinds = (operator.kind, *(("convolution",) if operator.kind == "depthwise convolution" else ()))
-    cure = ", ".join(filter(None, (reaching(executorch, kind) for kind in kinds))) or (
-        "another number format may reach SME2 kernels (`sme2prof profile MODEL --dtype all`)"
-    )
     path = (source.described or describe(operator.name, operator.backend)).matrix
-    if path is not None and path.miss is not None:
-        return path.miss.words, cure
-    return f"no SME2 kernel was chosen for {operator.family or operator.type}", cure
+    miss = path.miss.words if path and path.miss else ""
+    return (
+        miss or f"no SME2 kernel was chosen for {operator.family or operator.type}",
+        reaching(executorch, operator.kind)
+        or "another number format may reach SME2 kernels (`sme2prof profile MODEL --dtype all`)",
+    )
 
 
 _WRONG_NORMS = (1, 5, 1)
