@@ -251,7 +251,6 @@ EXPERIMENT_FACTS: tuple[Fact[MeasuredSeries], ...] = (
          lambda row: row.untraced and row.interval and row.interval[0]),
     Fact("high_ms", "number", "its upper end",
          lambda row: row.untraced and row.interval and row.interval[1]),
-    Fact("mean_ms", "number", "the mean", lambda row: row.untraced and row.untraced.mean),
     Fact("p5_ms", "number", "5% were faster", lambda row: row.untraced and row.untraced.p5),
     Fact("p95_ms", "number", "5% were slower", lambda row: row.untraced and row.untraced.p95),
     Fact("min_ms", "number", "the fastest", lambda row: row.untraced and row.untraced.minimum),

@@ -15,7 +15,7 @@ from pathlib import Path
 from attack.kinds import OF_KINDS
 from attack.reader import DATA, RUN, Reader, at, beside, found, named, replaced
 from attack.verb_readers import OF_VERBS
-from model_profiling.analysis.kernels import kernel_uses, read_kernels_csv, read_xnntrace
+from model_profiling.analysis.kernels import kernel_uses, read_kernels_csv
 from model_profiling.compat.input_files import analyse_timeline, read_latencies
 from model_profiling.config import names
 from model_profiling.config.reading import check_config
@@ -31,6 +31,7 @@ from model_profiling.report.run_report import run_document
 from model_profiling.report.text import render_markdown
 from model_profiling.runner.result import read_lockstep_result, read_report, read_result
 from model_profiling.runner.samples import Samples, read_samples
+from model_profiling.runner.xnnpack_log import read_xnntrace
 from model_profiling.runs import Run
 from model_profiling.runs.evidence import read_evidence
 from model_profiling.runs.folders import runs_in

@@ -20,11 +20,11 @@ from model_profiling.core.errors import FormatError
 from model_profiling.core.flatbuffer import Int64
 from model_profiling.core.formatting import plural
 from model_profiling.etdump import EventTable
+from model_profiling.etdump.timed import DELEGATE_CALL
 
 Bools = NDArray[np.bool_]
 
 EXECUTE = "Method::execute"
-DELEGATE_CALL = "DELEGATE_CALL"
 CALLS = {
     "OPERATOR_CALL": "operator",
     DELEGATE_CALL: "delegate",

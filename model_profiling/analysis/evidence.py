@@ -16,14 +16,12 @@ from model_profiling.analysis.kernels import (
     executed_kernels,
     kernel_uses,
     operator_kernels,
-    parse_xnntrace,
     read_kernels_csv,
-    read_xnntrace,
     sme_verdict,
     use_of,
 )
 from model_profiling.analysis.matching import prove_operators
-from model_profiling.analysis.operators import analyse_dump, read_timed
+from model_profiling.analysis.operators import analyse_dump
 from model_profiling.analysis.series import SeriesAnalysis, series_of
 from model_profiling.config import names
 from model_profiling.config.series import Series
@@ -31,6 +29,8 @@ from model_profiling.core.errors import FormatError
 from model_profiling.core.formatting import as_code
 from model_profiling.core.safe_read import MOST_LOG, inside, is_there, read_text
 from model_profiling.etdump import read_etdump
+from model_profiling.etdump.timed import read_timed
+from model_profiling.runner.xnnpack_log import parse_xnntrace, read_xnntrace
 from model_profiling.runs import Evidence, Run, Times
 from model_profiling.runs.evidence import KernelList, OperatorProof, proving_run
 from model_profiling.runs.journal import Entry

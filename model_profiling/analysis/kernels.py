@@ -23,11 +23,12 @@ from model_profiling.analysis.kernel_names import (
     classify_operator,
 )
 from model_profiling.core import files
-from model_profiling.core.errors import FormatError, InputError
+from model_profiling.core.errors import FormatError
 from model_profiling.core.formatting import plural
 from model_profiling.core.records import csv_text, read_table
-from model_profiling.core.safe_read import MIB, MOST_LOG, read_text
+from model_profiling.core.safe_read import MIB, read_text
 from model_profiling.program.category import operator_type
+from model_profiling.runner.xnnpack_log import XnnTrace
 from model_profiling.runs.evidence import KernelCall, KernelWork
 
 Sizes = tuple[int | None, int | None, int | None]
@@ -267,53 +268,6 @@ def _use(where: str, row: dict[str, str]) -> KernelUse:
     numbers = ([int(number) if number else None for number in cell.groups()] for cell in cells if cell)
     worked_on = tuple(KernelWork(m, n, k, calls or 0) for m, n, k, calls in numbers)
     return use_of(KernelCall(name, "executed", int(count) if count else None, worked_on))
-
-
-# XNNPACK's own log, from a terminal or logcat: kernels it configured and operators it ran.
-
-
-@dataclass(frozen=True, slots=True)
-class XnnTrace:
-    configured: tuple[str, ...]
-    """Kernels XNNPACK put into one of its tables: `Using gemm microkernel '...'`."""
-    operators: tuple[str, ...]
-    """The operators that ran, in order; without those it skipped."""
-
-
-_LOGGED = re.compile(
-    r"(?:(?:Note|Debug|Warning|Error|Fatal error) \(XNNPACK\)|\b[VDIWEF][ /]XNNPACK *(?:\( *\d{1,9}\))? *): "
-    r"(?P<message>.*)"
-)
-"""On a terminal, and in logcat's threadtime, time and brief formats."""
-_CONFIGURED = re.compile(r"Using \w+ microkernel '(?P<name>[^'\n]+)'")
-_RUNNING = re.compile(r"running operator \d{1,9}:0 \((?P<name>.+)\)")
-"""The first part of an operator that has several; skipped ones begin with `skip`."""
-_PLACE = re.compile(r"\w+, .*:\d+\)")
-
-
-def parse_xnntrace(text: str) -> XnnTrace:
-    configured: list[str] = []
-    operators: list[str] = []
-    for logged in map(_LOGGED.search, text.splitlines()):
-        message = logged["message"].strip() if logged else ""
-        if found := _CONFIGURED.match(message):
-            configured.append(found["name"])
-        else:
-            head, _, place = message.rpartition(") (")  # an operator, perhaps with ` (function, file:line)`
-            whole = f"{head})" if head and _PLACE.fullmatch(place) else message
-            if found := _RUNNING.fullmatch(whole):
-                operators.append(found["name"].removesuffix(" Default"))
-    return XnnTrace(tuple(configured), tuple(operators))
-
-
-def read_xnntrace(path: Path, *, follow: bool = False) -> XnnTrace:
-    """Read a log file; refuse one without XNNPACK lines. `follow` links where the user named the file."""
-    trace = parse_xnntrace(read_text(path, MOST_LOG, follow=follow))
-    if not trace.configured and not trace.operators:
-        page = "docs/how-to/source_builds.md of the kit's repository"
-        fix = f"use a runner built with an -xnnlog preset, see {page}"
-        raise InputError(f"{path} has no lines of XNNPACK's log", fix)
-    return trace
 
 
 def kernel_uses(trace: XnnTrace) -> tuple[KernelUse, ...]:

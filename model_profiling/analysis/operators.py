@@ -10,20 +10,17 @@ import numpy as np
 from numpy.typing import NDArray
 
 from model_profiling.analysis.attribution import (
-    DELEGATE_CALL,
     Attribution,
-    Bools,
     Node,
     Share,
     attribute,
 )
 from model_profiling.analysis.sources import UNKNOWN_SOURCE, OperatorSource, Origin, ProgramView
 from model_profiling.config.series import Diagnostic, Series
-from model_profiling.core.errors import FormatError
 from model_profiling.core.flatbuffer import Int64
 from model_profiling.core.formatting import plural
-from model_profiling.core.safe_read import check_regular, is_there
-from model_profiling.etdump import Boundaries, EventTable, boundaries_beside, read_boundaries, read_etdump
+from model_profiling.etdump import EventTable
+from model_profiling.etdump.timed import TimedDump, clock_of
 from model_profiling.program.category import Category, operator_type
 from model_profiling.program.delegates import describe
 from model_profiling.program.graph_file import ProgramGraph
@@ -31,6 +28,9 @@ from model_profiling.program.records import OperatorKey, dtype_in_words
 from model_profiling.runs.run import Dump
 from model_profiling.runs.times import Times
 
+MISFIT = "boundaries"
+"""Kind of remark on boundaries that cannot be used."""
+_UNUSED = "operators of those calls have the times of the dump"
 LOWERING, THE_MODEL = "inserted by lowering", "the model itself"
 """Places of operators that no module of the model made."""
 
@@ -181,110 +181,6 @@ def _operator(method: str, node: Node, source: OperatorSource) -> Operator:
     )
 
 
-# Clocks of operator times. XNNPACK reports truncated whole microseconds, laid back to back. If the runner
-# stored boundaries that agree with the dump up to the truncation, operators get their true times.
-
-_US = 1_000
-EXACT_CALL = "true boundaries"
-"""Kind of a delegate call in a timeline whose operators have their true times."""
-MISFIT = "boundaries"
-"""Kind of remark on boundaries that cannot be used."""
-
-EXACT = "nanoseconds, from the backend's clock calls"
-CUT = "whole microseconds of XNNPACK"
-OWN = "nanoseconds of ExecuTorch's runtime"
-"""Used when no delegate reported operators."""
-TOLD = "as the delegate reports them"
-
-
-@dataclass(frozen=True, slots=True)
-class TimedDump:
-    """A dump's events with the most exact times available, and the source of those times."""
-
-    table: EventTable
-    clock: str
-    exact_calls: Bools | None = None
-    """For each event, whether it is a delegate call whose operators have true times; None if none is."""
-    remarks: tuple[Diagnostic, ...] = ()
-    """Without a series: a dump's table does not know which one it belongs to."""
-
-
-def read_timed(dump: Path) -> TimedDump:
-    """Read a dump, with the boundaries beside it if there are any."""
-    table = read_etdump(dump)
-    beside = boundaries_beside(dump)
-    if not is_there(check_regular(beside)):
-        return TimedDump(table, clock_of(table))
-    try:
-        return with_boundaries(table, read_boundaries(beside))
-    except FormatError as problem:
-        said = Diagnostic(None, MISFIT, problem.problem, "operators have the times of the dump")
-        return TimedDump(table, clock_of(table), remarks=(said,))
-
-
-def clock_of(table: EventTable) -> str:
-    """Source of the operators' times in a dump without boundaries."""
-    told = table.duration_ns[table.is_delegated]
-    if not len(told):
-        return OWN
-    return CUT if not (told % _US).any() else TOLD
-
-
-def with_boundaries(table: EventTable, exact: Boundaries) -> TimedDump:
-    """`table` with true operator times in every delegate call that `exact` fits."""
-    is_operator = table.is_delegated
-    calls = np.flatnonzero((table.name == table.name_index(DELEGATE_CALL)) & ~is_operator)
-    source = Path(exact.source).name
-    if len(calls) != exact.invocations:
-        told = f"{source} has {plural(exact.invocations, 'delegate call')}"
-        seen = f"{told}, the dump has {plural(len(calls), 'call')}"
-        return TimedDump(table, clock_of(table), remarks=(_unused(seen),))
-    # An event is written when it ends: operators come before the call they ran in.
-    events = np.flatnonzero(is_operator)
-    events = events[events < (calls[-1] if len(calls) else 0)]
-    call = np.searchsorted(calls, events)
-    held = np.bincount(call, minlength=len(calls))
-    fits = held == exact.operators
-    if not fits.all():
-        events, call = events[fits[call]], call[fits[call]]
-    position = np.arange(len(events)) - np.searchsorted(call, call)
-    at = exact.first[call] + position
-    start, end = exact.times_ns[at], exact.times_ns[at + 1]
-    looks = exact.looks[exact.first_look[exact.delegate[call]] + position]
-    lost = (end - start) - table.duration_ns[events]
-    # Each look at the clock truncates: reported times are short by less than a microsecond per look.
-    wrong = (lost < 0) | (lost >= _US * looks)
-    wrong |= table.instruction_id[events] != table.instruction_id[calls[call]]
-    wrong |= (start < table.start_ns[calls[call]] - _US) | (end > table.end_ns[calls[call]] + _US)
-    fits[call[wrong]] = False
-    used = fits[call]
-    refined = replace(
-        table,
-        start_ns=_put(table.start_ns, events[used], start[used]),
-        end_ns=_put(table.end_ns, events[used], end[used]),
-        duration_ns=_put(table.duration_ns, events[used], (end - start)[used]),
-    )
-    exact_calls = np.zeros(len(table), np.bool_)
-    exact_calls[calls[fits]] = True
-    count = int(fits.sum())
-    if count == len(calls):
-        return TimedDump(refined, EXACT if len(events) else clock_of(table), exact_calls)
-    every = plural(len(calls), "delegate call")
-    seen = f"{source} does not match {len(calls) - count} of {every} in the dump"
-    clock = f"{EXACT} in {count} of {every}, else {clock_of(table)}"
-    return TimedDump(refined, clock if count else clock_of(table), exact_calls, (_unused(seen),))
-
-
-def _unused(seen: str) -> Diagnostic:
-    return Diagnostic(None, MISFIT, seen, "operators of those calls have the times of the dump")
-
-
-def _put(column: Int64, rows: Int64, values: Int64) -> Int64:
-    changed = column.copy()
-    changed[rows] = values
-    return changed
-
-
 # A whole dump.
 
 
@@ -399,7 +295,7 @@ def analyse_dump(
         clock=timed.clock,
         misfits=tuple(view.misfits),
         warnings=(
-            *(replace(remark, series=dump.series) for remark in timed.remarks),
+            *([Diagnostic(dump.series, MISFIT, timed.misfit, _UNUSED)] if timed.misfit else ()),
             *(replace(remark, series=dump.series) for remark in attribution.warnings),
             *(Diagnostic(dump.series, "misfit", text) for text in (*view.misfits, *view.doubts)),
         ),

@@ -13,13 +13,14 @@ from model_profiling.analysis.causes import findings_of
 from model_profiling.analysis.coverage import Sme2Coverage, coverage_of
 from model_profiling.analysis.evidence import PlaceEvidence, gather_evidence
 from model_profiling.analysis.findings import Finding
-from model_profiling.analysis.operators import DumpAnalysis, analyse_dump, read_timed
+from model_profiling.analysis.operators import DumpAnalysis, analyse_dump
 from model_profiling.analysis.pairing import Pairing, pair_series
 from model_profiling.analysis.series import SeriesAnalysis, series_of
 from model_profiling.config.series import Diagnostic, Pair, Series, first_of_each
 from model_profiling.core.errors import FormatError
 from model_profiling.core.formatting import plural
 from model_profiling.core.stdio import Progress, Silent
+from model_profiling.etdump.timed import read_timed
 from model_profiling.runs.journal import Entry
 from model_profiling.runs.metrics import PairSpeedup
 from model_profiling.runs.programs import Programs

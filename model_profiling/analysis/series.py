@@ -19,6 +19,7 @@ from model_profiling.analysis.operators import Breakdown, DumpAnalysis, Operator
 from model_profiling.config.series import Diagnostic, Series
 from model_profiling.core.flatbuffer import Int64
 from model_profiling.core.formatting import listing, milliseconds, percent, plural
+from model_profiling.etdump.timed import CUT
 from model_profiling.program.graph_file import ProgramGraph
 from model_profiling.runs.metrics import Latency
 from model_profiling.runs.times import Times
@@ -155,6 +156,10 @@ class SeriesAnalysis:
     def clock(self) -> str:
         """The source of operator times, for people; rounds may have several."""
         return "; ".join(dict.fromkeys(dump.clock for dump in self.rounds))
+
+    @property
+    def cut_to_microseconds(self) -> bool:
+        return any(CUT in dump.clock for dump in self.rounds)
 
     @property
     def parts(self) -> dict[str, Int64]:

@@ -12,14 +12,7 @@ from pathlib import Path
 import numpy as np
 
 from model_profiling.analysis.attribution import EXECUTE, RunGroup, counted_runs
-from model_profiling.analysis.operators import (
-    EXACT,
-    EXACT_CALL,
-    DumpAnalysis,
-    TimedDump,
-    analyse_dump,
-    clock_of,
-)
+from model_profiling.analysis.operators import DumpAnalysis, analyse_dump
 from model_profiling.analysis.sources import OperatorSource, ProgramView
 from model_profiling.config import names
 from model_profiling.config.series import Series
@@ -27,7 +20,9 @@ from model_profiling.core.errors import FormatError, InputError
 from model_profiling.core.records import read_table
 from model_profiling.core.safe_read import open_regular, parse_json, read_text
 from model_profiling.etdump import BlockTable, EventTable, read_etdump
+from model_profiling.etdump.timed import EXACT, TimedDump, clock_of
 from model_profiling.program.category import Category
+from model_profiling.report.csv_files import EXACT_CALL
 from model_profiling.runs.comparability import why_not_comparable
 from model_profiling.runs.run import Dump, origin_of_file, times_of_file
 from model_profiling.runs.times import Times

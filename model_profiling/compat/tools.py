@@ -14,7 +14,6 @@ from model_profiling.analysis.kernels import (
     kernel_uses,
     kernels_csv,
     read_kernels_csv,
-    read_xnntrace,
     unknown_kernels,
 )
 from model_profiling.analysis.pairing import pair_series
@@ -50,6 +49,7 @@ from model_profiling.report.tool_files import (
     write_bottlenecks,
     write_comparison,
 )
+from model_profiling.runner.xnnpack_log import read_xnntrace
 from model_profiling.runs import Run, Times
 from model_profiling.runs.comparability import Timed, compare_timed, timed_as_kept
 from model_profiling.statistics.latency import LatencySummary, latency_warnings, summarize

@@ -14,7 +14,7 @@ from typing import Protocol
 
 from model_profiling.analysis.coverage import RAN, Projection, Sme2Coverage
 from model_profiling.analysis.findings import Finding
-from model_profiling.analysis.operators import CUT, Operator
+from model_profiling.analysis.operators import Operator
 from model_profiling.analysis.pairing import CategoryPair, OperatorPair, Pairing
 from model_profiling.analysis.series import FRAMEWORK, OVERHEADS, UNATTRIBUTED, SeriesAnalysis, Spent
 from model_profiling.config.series import Series
@@ -384,7 +384,7 @@ def why(series: SeriesAnalysis, name: str) -> str:
         text = f"{calls} of backends that tell of no operators"
     else:
         text = f"time of {calls} in none of their {plural(inside, 'operator')}"
-        if CUT in series.clock:
+        if series.cut_to_microseconds:
             text += ": XNNPACK's clock cuts each down to whole microseconds"
     if series.tracing.share >= TRACER_SAID:
         ms, share = milliseconds(series.tracing.ms), percent(series.tracing.share)

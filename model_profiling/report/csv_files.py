@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from model_profiling.analysis.attribution import CALLS, EXECUTE, OutsideEvents, RunGroup, Share
-from model_profiling.analysis.operators import EXACT_CALL, DumpAnalysis, Operator
+from model_profiling.analysis.operators import DumpAnalysis, Operator
 from model_profiling.analysis.series import SeriesAnalysis
 from model_profiling.config import names
 from model_profiling.core import files
@@ -90,6 +90,8 @@ class NumberColumn:
 
 
 Column = TextColumn | NumberColumn
+EXACT_CALL = "true boundaries"
+"""Kind of a delegate call whose operators have their true times."""
 
 
 def csv_bytes(header: Sequence[str], columns: Sequence[Column]) -> Iterator[bytes]:

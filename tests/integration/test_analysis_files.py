@@ -12,11 +12,11 @@ from pathlib import Path
 import pytest
 from recorded_dumps import record
 
-from model_profiling.analysis.operators import read_timed
 from model_profiling.compat.input_files import analyse_timeline
 from model_profiling.core.errors import FormatError
 from model_profiling.core.records import write_record
 from model_profiling.etdump import read_etdump
+from model_profiling.etdump.timed import read_timed
 from model_profiling.program.category import Category
 from model_profiling.report.csv_files import STATS_COLUMNS, TIMELINE_COLUMNS
 from model_profiling.runs import Manifest, Result, Times

@@ -19,12 +19,12 @@ from conftest import ROOT
 from recorded_runs import dumps_in
 from said import says
 
-from model_profiling.analysis.operators import EXACT, read_timed
 from model_profiling.config.reading import parse_config
 from model_profiling.config.series import Series
 from model_profiling.config.settings import ProfileConfig
 from model_profiling.core import process
 from model_profiling.etdump import read_etdump
+from model_profiling.etdump.timed import EXACT, read_timed
 from model_profiling.runner.features import host_features
 from model_profiling.runs.comparability import timed
 from model_profiling.runs.journal import Journal

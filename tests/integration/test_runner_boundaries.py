@@ -8,10 +8,11 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from model_profiling.analysis.operators import CUT, EXACT, analyse_dump, read_timed
+from model_profiling.analysis.operators import analyse_dump
 from model_profiling.config.series import Series
 from model_profiling.core import process
 from model_profiling.etdump import read_boundaries, read_etdump
+from model_profiling.etdump.timed import CUT, EXACT, read_timed
 from model_profiling.runs import run
 from model_profiling.targets import Job, Outcome
 from model_profiling.targets.host import HostTarget
@@ -38,7 +39,7 @@ def test_every_operator_of_every_run_has_its_nanoseconds(traced: Outcome) -> Non
     # A concatenation of three is three copies for XNNPACK, each with a look at the clock.
     assert 3 in exact.looks and exact.looks.min() == 1
     found = read_timed(traced.etdump)
-    assert found.clock == EXACT and not found.remarks
+    assert found.clock == EXACT and not found.misfit
     lost = found.table.duration_ns[ours] - told.duration_ns[ours]
     assert lost.min() >= 0 and lost.max() < 1000 * exact.looks.max() and np.median(lost) > 100
 

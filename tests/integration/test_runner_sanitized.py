@@ -16,9 +16,9 @@ from pathlib import Path
 import pytest
 from conftest import missing
 
-from model_profiling.analysis.operators import EXACT, read_timed
 from model_profiling.core import process
 from model_profiling.etdump import read_etdump
+from model_profiling.etdump.timed import EXACT, read_timed
 from model_profiling.runner import build
 from model_profiling.runner.result import read_lockstep_result, read_result
 
@@ -142,7 +142,7 @@ def test_a_launch_and_one_that_fails_are_run_without_fault_or_leak(sanitized, ex
     (told,) = read_lockstep_result(result).results
     assert len(told.iterations_ns) == 6 and (tmp_path / "x0.bin").stat().st_size == told.outputs[0].bytes
     assert (read_etdump(dump).to_pandas()["name"] == "Method::execute").sum() == 6
-    assert told.boundaries_unavailable is not None or not read_timed(dump).remarks
+    assert told.boundaries_unavailable is not None or not read_timed(dump).misfit
 
 
 def test_inputs_and_outputs_of_every_type_are_handled_without_fault(sanitized, exported, tmp_path) -> None:

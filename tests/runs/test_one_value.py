@@ -135,7 +135,6 @@ def of_python(run: AnalysedRun) -> Iterator[Statement]:
         yield from of_operators(series_of(row), [row], "run.operators")
     for row in run.latencies:
         yield (series_of(row), E2E, MEDIAN), float(row["median_ms"] or 0), "run.latencies"
-        yield (series_of(row), E2E, "mean"), float(row["mean_ms"] or 0), "run.latencies"
 
 
 def of_store(run_dir: Path) -> Iterator[Statement]:
@@ -145,7 +144,6 @@ def of_store(run_dir: Path) -> Iterator[Statement]:
         yield from of_operators(series_of(row), [row], "store: operators")
     for row in rows["experiments"]:
         yield (series_of(row), E2E, MEDIAN), row["median_ms"], "store: experiments"
-        yield (series_of(row), E2E, "mean"), row["mean_ms"], "store: experiments"
 
 
 @pytest.fixture(scope="module", params=[ARM, SME2, X86_64], ids=lambda path: str(path.name))

@@ -13,19 +13,12 @@ from said import refused, says
 from strategies import Block, Dump, ProfileEvent, damage
 
 from model_profiling.analysis.attribution import Attribution, Share, attribute
-from model_profiling.analysis.operators import (
-    CUT,
-    EXACT,
-    OWN,
-    TimedDump,
-    analyse_dump,
-    read_timed,
-    with_boundaries,
-)
+from model_profiling.analysis.operators import analyse_dump
 from model_profiling.analysis.series import series_of
 from model_profiling.config.series import Series
 from model_profiling.core.errors import FormatError
 from model_profiling.etdump import EventTable, boundaries_beside, read_boundaries, read_etdump
+from model_profiling.etdump.timed import CUT, EXACT, OWN, TimedDump, read_timed, with_boundaries
 from model_profiling.runs import run
 
 MADE = run.Dump(Path("made.etdump"), Series("made"))
@@ -273,7 +266,7 @@ def fitted(boundaries: bytes, told: Told = TOLD_US) -> TimedDump:
 
 def test_operators_get_their_true_starts_and_durations_and_the_rest_is_known() -> None:
     found = fitted(WHOLE)
-    assert found.clock == EXACT and not found.remarks
+    assert found.clock == EXACT and not found.misfit
     first, second = [(2_000, 3_900), (5_900, 950), (11_500, 1_999)], [(102_000, 3_300), (105_300, 700)]
     assert operators_in(found.table) == [*first, *second, (111_000, 400)]
     dump = analyse_dump(found, MADE)
@@ -293,7 +286,7 @@ def test_without_boundaries_or_delegates_a_dump_is_what_it_was() -> None:
     table = read_etdump(Dump((Block("Execute", -1, (), events),), True, False).to_bytes())
     assert analyse_dump(table, MADE).clock == OWN
     found = with_boundaries(table, read_boundaries(file_of((), ())))
-    assert found.clock == OWN and not found.remarks
+    assert found.clock == OWN and not found.misfit
 
 
 @pytest.mark.parametrize(
@@ -306,24 +299,23 @@ def test_without_boundaries_or_delegates_a_dump_is_what_it_was() -> None:
 )
 def test_a_call_that_does_not_fit_keeps_its_own_times_and_that_is_said(told: Told) -> None:
     found = fitted(WHOLE, told)
-    (remark,) = found.remarks
-    says(remark.seen, "not match", "1 of 4 delegate calls")
+    says(found.misfit, "not match", "1 of 4 delegate calls")
     says(found.clock, EXACT, "3 of 4 delegate calls", CUT)
     alone = operators_in(read_etdump(dump_of(told)))
     count = len(told[0][0])
     assert operators_in(found.table)[:count] == alone[:count]
     dump = analyse_dump(found, MADE)
     assert dump.breakdown.closes and dump.breakdown.unattributed[0] > 0
-    assert remark.seen in [warning.seen for warning in dump.warnings]
+    assert found.misfit in [warning.seen for warning in dump.warnings]
 
 
 def test_boundaries_of_another_run_are_not_used() -> None:
     fewer = fitted(file_of(LOOKS, INVOCATIONS[:2]))
-    says(fewer.remarks[0].seen, "2 delegate calls", "4 calls")
+    says(fewer.misfit, "2 delegate calls", "4 calls")
     late = fitted(
         file_of(LOOKS, [(which, [time + 50_000 for time in times]) for which, times in INVOCATIONS])
     )
-    says(late.remarks[0].seen, "not match", "4 of 4 delegate calls")
+    says(late.misfit, "not match", "4 of 4 delegate calls")
     for found in (fewer, late):
         assert found.clock == CUT and operators_in(found.table) == operators_in(read_etdump(dump_of()))
 
@@ -338,7 +330,7 @@ def test_what_lies_beside_a_dump_is_found_and_damage_costs_exactness_alone(tmp_p
     beside.write_bytes(WHOLE[:-8])
     found = read_timed(dump)
     assert found.clock == CUT
-    says(found.remarks[0].seen, beside, "damaged", "byte 64")
+    says(found.misfit, beside, "damaged", "byte 64")
     beside.write_bytes(b"")
     assert read_timed(dump).clock == CUT
 

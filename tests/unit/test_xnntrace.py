@@ -10,7 +10,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from said import says
 
-from model_profiling.analysis.kernels import kernel_uses, parse_xnntrace, read_xnntrace, sme_verdict
+from model_profiling.analysis.kernels import kernel_uses, sme_verdict
+from model_profiling.runner.xnnpack_log import parse_xnntrace, read_xnntrace
 
 ROOT = Path(__file__).resolve().parents[2]
 LOGS = ROOT / "tests" / "data" / "xnntrace"
