@@ -196,9 +196,9 @@ def _matches_newline(nodes: Nodes, flags: int) -> bool:
 
 
 READERS = (
-    "analysis/kernel_names.py", "analysis/matching.py", "analysis/kernels.py", "compat/earlier_config.py",
+    "analysis/kernel_names.py", "analysis/matching.py", "compat/earlier_config.py",
     "core/records.py", "export/templates.py", "mcp_server/server.py", "program/",
-    "runner/fetching.py", "runner/machine.py", "store/", "targets/", "workflow/measure.py",
+    "runner/fetching.py", "runner/machine.py", "runner/xnnpack_log.py", "store/", "targets/", "workflow/measure.py",
     "workflow/skills.py",
 )  # fmt: skip
 """Where text is read that others wrote: names of kernels, logs, messages of libraries and tools."""

@@ -199,8 +199,6 @@ def _tested(
 # The projection: Amdahl's law on measured shares. Operators proven on SME2 kernels are divided by a range of
 # factors, the rest stays as measured. Times of other CPUs and of emulators are never used.
 
-MEASURED_INSTEAD = "this CPU has SME2, so its effect is measured instead"
-
 
 class Range(NamedTuple):
     low: float
@@ -308,7 +306,7 @@ def unfit_times(run: Run) -> str:
         return "the CPU on which the times were measured is not recorded"
     if not manifest.is_arm:
         return "the times are not from an Arm CPU, so they do not show what SME2 could save"
-    return MEASURED_INSTEAD if manifest.has_sme2 else ""
+    return "this CPU has SME2, so its effect is measured instead" if manifest.has_sme2 else ""
 
 
 def _measured(run: Run, analysis: RunAnalysis | None) -> list[SeriesAnalysis]:

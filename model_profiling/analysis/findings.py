@@ -16,7 +16,7 @@ from model_profiling.analysis.pairing import Pairing
 from model_profiling.analysis.series import SeriesAnalysis, Spent
 from model_profiling.config.series import Series
 from model_profiling.core.formatting import listing, plural, several
-from model_profiling.program.flow import Flow, Place, Step, flow_of, input_independent
+from model_profiling.program.flow import Flow, Place, Step
 from model_profiling.program.matrix_work import reach_in
 
 WORTH = 0.02
@@ -244,10 +244,6 @@ class MethodFlow:
         return [self.operators[place] for place in places if place in self.operators]
 
 
-WalkedMethods = dict[tuple[str, str], tuple[Flow, frozenset[int]]]
-"""By program and method, what all series with it share: its flow, and the steps that no input reaches."""
-
-
 @dataclass(frozen=True)
 class SeriesCase:
     series: SeriesAnalysis
@@ -260,7 +256,6 @@ class SeriesCase:
     coverage: Sme2Coverage | None = None
     """What is proven to run on SME2."""
     executorch: str = ""
-    walked: WalkedMethods = field(default_factory=dict, repr=False)
 
     @property
     def timed(self) -> bool:
@@ -270,16 +265,13 @@ class SeriesCase:
     @cached_property
     def flows(self) -> Mapping[str, MethodFlow]:
         """By method; empty without a program."""
-        program = self.series.graph.program if self.series.graph else None
+        graph = self.series.graph
         flows: dict[str, MethodFlow] = {}
         for name in dict.fromkeys(operator.method for operator in self.series.operators):
-            method = program.method(name) if program and name else None
-            if program is None or method is None:
+            method = graph.program.method(name) if graph and name else None
+            if graph is None or method is None:
                 continue
-            if (program.source, name) not in self.walked:
-                flow = flow_of(method)
-                self.walked[program.source, name] = flow, input_independent(flow)
-            flow, independent = self.walked[program.source, name]
+            flow, independent = graph.flow(method)
             operators: dict[int, Operator] = {}
             for operator in self.series.operators:
                 index = flow.at.get(_place(operator)) if operator.method == name else None

@@ -15,7 +15,7 @@ UNKNOWN = "unknown"
 # Strongest first, in the order of the runner's ablation ladder. `portable` is a KleidiAI routine whose name
 # promises no instruction set. The others are from other architectures and appear in logs of other machines.
 ISAS = ("SME2", "SME", "SVE2", "SVE", "i8mm", "bf16", "dotprod", "fp16", "NEON", "scalar", "portable")
-OTHER_ISAS = ("x86", "WebAssembly", "RISC-V", "Hexagon", "VSX")
+OTHER_ISAS = ("x86",)
 SME_OR_SME2 = "SME or SME2"
 
 
@@ -50,10 +50,6 @@ _XNN_ISA = (
     (r"neondot.*", "dotprod"),
     (r"(neon)?fp16arith", "fp16"),
     (r"neon(fma|v8|fp16|mlal)?", "NEON"),
-    (r"wasm.*", "WebAssembly"),
-    (r"rvv.*", "RISC-V"),
-    (r"hvx", "Hexagon"),
-    (r"vsx", "VSX"),
     (r"(s?sse\d*|avx|fma3|f16c|amd64).*", "x86"),
     (r"scalar|armsimd32|vfp", "scalar"),
 )

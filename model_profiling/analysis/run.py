@@ -27,7 +27,7 @@ from model_profiling.runs.programs import Programs
 from model_profiling.runs.run import Run
 from model_profiling.statistics.speedup import Speedup, no_answer
 
-_TOLD = 2
+_IN_SHORT = 2
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,8 +72,8 @@ class RunAnalysis:
         operators = max((len(series.operators) for series in self.series), default=0)
         known = f"{'; '.join(series.name for series in self.series)}: {plural(operators, 'operator')}"
         answers = (pair_answer(self.run, pair, self.pairing(pair)) for pair in self.run.pairs)
-        told = answers_in_short((found.label, found.speedup) for found in answers)
-        return f"<{type(self).__name__} {self.run.in_short}: {told or known}>"
+        short = answers_in_short((answer.label, answer.speedup) for answer in answers)
+        return f"<{type(self).__name__} {self.run.in_short}: {short or known}>"
 
     def pairing(self, pair: Pair) -> Pairing | None:
         return self._pairing_of.get((pair.baseline, pair.candidate))
@@ -92,9 +92,9 @@ class RunAnalysis:
 
 def answers_in_short(answers: Iterable[tuple[str, Speedup]]) -> str:
     """The first answers in one line; empty if there are none."""
-    told = [f"{label}: {found.in_short}" for label, found in answers]
-    more = f"; and {len(told) - _TOLD} more" if len(told) > _TOLD else ""
-    return f"{'; '.join(told[:_TOLD])}{more}"
+    every = [f"{label}: {speedup.in_short}" for label, speedup in answers]
+    more = f"; and {len(every) - _IN_SHORT} more" if len(every) > _IN_SHORT else ""
+    return f"{'; '.join(every[:_IN_SHORT])}{more}"
 
 
 def pair_answer(run: Run, pair: Pair, pairing: Pairing | None) -> PairSpeedup:
@@ -144,14 +144,11 @@ def analyse_run(
             *programs.warnings,
             *_unexplained(series),
             *(
-                Diagnostic(None, "damaged_dump", problem.problem, f"{problem.fix}; {_WITHOUT_IT}")
+                Diagnostic(None, "damaged_dump", problem.problem, f"{problem.fix}; the others are analysed")
                 for problem in damaged
             ),
         ),
     )
-
-
-_WITHOUT_IT = "the other dumps are analysed without it"
 
 
 def proven_of(run: Run, series: Sequence[SeriesAnalysis]) -> Proven:

@@ -49,18 +49,8 @@ _PART_OF_ROLE = {
 
 
 @dataclass(frozen=True, slots=True)
-class Portion:
-    """A share of an operator's samples, and the operator's time that it stands for."""
-
-    samples: int
-    share: float
-    ms: float | None = None
-    """None where times are not shown."""
-
-
-@dataclass(frozen=True, slots=True)
 class SampledKernel:
-    """A function that samples hit; `name` is its own, or `xnnpack+0x12340` if it has none."""
+    """A function that samples hit; `name` is its own, or `libxnnpack.so+0x12340` if it has none."""
 
     name: str
     part: SampledPart
@@ -74,11 +64,20 @@ class InsideOperator:
     call: int
     position: int
     operator: Operator | None
-    samples: int
-    parts: Mapping[SampledPart, Portion]
-    """The parts that samples hit; they add up to the whole."""
     kernels: tuple[SampledKernel, ...]
     """Most samples first."""
+
+    @property
+    def samples(self) -> int:
+        return sum(kernel.samples for kernel in self.kernels)
+
+    @property
+    def parts(self) -> Mapping[SampledPart, float]:
+        """Shares of the parts that samples hit; they add up to the whole."""
+        counts: Counter[SampledPart] = Counter()
+        for kernel in self.kernels:
+            counts[kernel.part] += kernel.samples
+        return {part: counts[part] / self.samples for part in SampledPart if counts[part]}
 
     @property
     def enough(self) -> bool:
@@ -114,7 +113,6 @@ def inside_series(series: Series, samples: Samples, analysed: SeriesAnalysis | N
         unnamed = f"it is not known which operators the threads worked for: {samples.unknown_operators}"
     elif analysed and [len(found) for found in calls] != list(samples.operators_of_calls):
         unnamed = "the operators in the dumps differ from those of the sampled run, so no operator is named"
-    shown = analysed.times.are_shown if analysed else False
     by_operator: dict[tuple[int, int], Counter[int]] = {}
     for call, position, _, function, count in samples.seen:
         by_operator.setdefault((call, position), Counter())[function] += count
@@ -122,7 +120,7 @@ def inside_series(series: Series, samples: Samples, analysed: SeriesAnalysis | N
     for (call, position), functions in sorted(by_operator.items()):
         if position >= 0:
             operator = None if unnamed or call >= len(calls) else calls[call][position]
-            divided.append(_inside(call, position, operator, _kernels(samples, functions), shown))
+            divided.append(InsideOperator(call, position, operator, _kernels(samples, functions)))
     notes = [samples.unavailable or "", unnamed]
     notes += [
         f"the functions of {file.name} are unknown: {file.problem}" for file in samples.files if file.problem
@@ -135,7 +133,7 @@ def inside_series(series: Series, samples: Samples, analysed: SeriesAnalysis | N
         samples=samples.kept,
         outside=sum(count for _, position, _, _, count in samples.seen if position < 0),
         operators=tuple(divided),
-        shown=shown,
+        shown=analysed is not None and analysed.times.are_shown,
         notes=tuple(filter(None, notes)),
     )
 
@@ -159,22 +157,6 @@ def _kernels(samples: Samples, functions: Mapping[int, int]) -> tuple[SampledKer
     return tuple(SampledKernel(name, part, count) for (name, part), count in ordered)
 
 
-def _inside(
-    call: int, position: int, operator: Operator | None, kernels: tuple[SampledKernel, ...], shown: bool
-) -> InsideOperator:
-    counts: Counter[SampledPart] = Counter()
-    for kernel in kernels:
-        counts[kernel.part] += kernel.samples
-    total = sum(counts.values())
-    parts = {}
-    for part in (part for part in SampledPart if counts[part]):
-        share = counts[part] / total
-        parts[part] = Portion(
-            counts[part], share, share * operator.typical_ms if operator and shown else None
-        )
-    return InsideOperator(call, position, operator, total, parts, kernels)
-
-
 def _described(samples: Samples, function: SampledFunction) -> tuple[str, SampledPart]:
     """The name of a function, and which part of an operator it is."""
     if function.name:
@@ -183,16 +165,11 @@ def _described(samples: Samples, function: SampledFunction) -> tuple[str, Sample
         if _INDIRECTION.fullmatch(function.name):
             return function.name, SampledPart.INDIRECTION
         return function.name, _PART_OF_ROLE.get(classify(function.name).role, SampledPart.OTHER)
-    library = short_name(samples.files[function.file].name) if 0 <= function.file < len(samples.files) else ""
+    if function.file < 0:
+        return "in no library", SampledPart.UNNAMED
+    library = samples.files[function.file].name
     place = ": in no function" if function.start is None else f"+{function.start:#x}"
-    part = SampledPart.WAITING if library == _POOL else SampledPart.UNNAMED
-    return f"{library}{place}" if library else "in no library", part
-
-
-def short_name(file: str) -> str:
-    """`libexecutorch_backend_xnnpack.so` becomes `xnnpack`."""
-    stem = file.partition(".")[0].removeprefix("lib")
-    return stem.removeprefix("executorch_").removeprefix("backend_") or file
+    return f"{library}{place}", SampledPart.WAITING if _POOL in library else SampledPart.UNNAMED
 
 
 def gather_inside(run: Run, analysed: Sequence[SeriesAnalysis]) -> tuple[InsideSeries, ...]:

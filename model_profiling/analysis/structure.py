@@ -62,24 +62,21 @@ class Differences:
 
 def operator_changes(pairs: Pairs) -> Iterator[StructureChange]:
     for ours, theirs in pairs:
-        main = (theirs or ours)[0]
         if len(ours) == len(theirs):
             for before, after in zip(ours, theirs, strict=True):
                 yield from _between(before, after)
-        else:
-            grew = len(theirs) > len(ours)
-            words = (
-                ("appeared", "became several operators") if grew else ("vanished", "became fewer operators")
-            )
-            what = words[0] if not ours or not theirs else words[1]
-            yield _structure(what, _types(ours), _types(theirs), main)
+            continue
+        what = "became several operators" if len(theirs) > len(ours) else "became fewer operators"
+        if not ours or not theirs:
+            what = "vanished" if ours else "appeared"
+        yield _structure(what, _types(ours), _types(theirs), (theirs or ours)[0])
     # Each call of a delegate costs copies at its edges.
-    calls = [
+    before_and_after = (
         len({(each.method, each.call) for pair in pairs for each in pair[side] if each.delegated})
         for side in (0, 1)
-    ]
-    if calls[0] != calls[1]:
-        yield StructureChange("structure", "changed in number", "delegate calls", *map(str, calls))
+    )
+    if len(set(calls := [str(count) for count in before_and_after])) > 1:
+        yield StructureChange("structure", "changed in number", "delegate calls", *calls)
 
 
 def cost_changes(

@@ -16,8 +16,9 @@ from model_profiling.core.errors import FormatError, InputError
 from model_profiling.core.records import parse_record, read_json_object, read_record, write_record
 from model_profiling.core.safe_read import is_regular
 from model_profiling.program.etrecord import read_etrecord
+from model_profiling.program.flow import Flow, flow_of, input_independent
 from model_profiling.program.pte import Lengths, read_program
-from model_profiling.program.records import EtRecord, Program, SourceRef
+from model_profiling.program.records import EtRecord, Method, Program, SourceRef
 
 # Operators that stayed outside the backend, and why: recorded when a program is exported.
 
@@ -174,6 +175,17 @@ class ProgramGraph:
     def why_outside(self, method: str, instruction: int) -> Undelegated | None:
         """Why an operator is outside; None if unknown."""
         return self._reasons.get((method, instruction))
+
+    def flow(self, method: Method) -> tuple[Flow, frozenset[int]]:
+        """The data flow of a method, and the steps that do not depend on its inputs; computed once."""
+        if method.name not in self._flows:
+            flow = flow_of(method)
+            self._flows[method.name] = flow, input_independent(flow)
+        return self._flows[method.name]
+
+    @cached_property
+    def _flows(self) -> dict[str, tuple[Flow, frozenset[int]]]:
+        return {}
 
     @cached_property
     def _reasons(self) -> Mapping[tuple[str, int], Undelegated]:

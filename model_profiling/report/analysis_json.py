@@ -42,7 +42,7 @@ def inside_facts(found: InsideSeries) -> dict[str, object]:
                 "delegate_call": each.call,
                 "samples": each.samples,
                 "enough": each.enough,
-                "parts": {part.value: asdict(portion) for part, portion in each.parts.items()},
+                "parts": {part.value: share for part, share in each.parts.items()},
                 "functions": {kernel.name: kernel.samples for kernel in each.kernels},
             }
             for each in found.operators

@@ -277,7 +277,4 @@ def _sampled_series(found: InsideSeries, every: Collection[Series]) -> Iterator[
 
 
 def _share(part: SampledPart, each: InsideOperator) -> str:
-    portion = each.parts.get(part)
-    if not each.enough:
-        return MISSING
-    return percent(portion.share if portion else 0.0)
+    return percent(each.parts.get(part, 0.0)) if each.enough else MISSING

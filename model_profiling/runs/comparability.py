@@ -16,7 +16,7 @@ from model_profiling.runner.features import SME2_ONLY
 from model_profiling.runs.journal import Journal
 from model_profiling.runs.manifest import Manifest
 from model_profiling.runs.times import Times
-from model_profiling.statistics.measure import EXACT_ROUNDS, UNCHECKED, Rule, Turns, disturbance
+from model_profiling.statistics.measure import EXACT_ROUNDS, Rule, Turns, disturbance
 from model_profiling.statistics.speedup import (
     CONFIDENCE,
     PRACTICAL_THRESHOLD,
@@ -143,7 +143,7 @@ class Timed:
     """The same by launch and turn."""
     sessions: Sequence[int] = ()
     """The session of each round; 0 or missing if unknown."""
-    rule: Rule = UNCHECKED
+    rule: Rule = field(default_factory=Rule)
     """By which they were measured."""
     disturbance: float = 0.0
     """By which share other programs can have raised the times."""

@@ -23,6 +23,7 @@ from model_profiling.runs.costs import loading_of, memory_of
 from model_profiling.runs.journal import Entry, Journal, seconds_of
 from model_profiling.runs.manifest import Ended, Machine, ScheduleFacts, State
 from model_profiling.runs.metrics import PairParity, RobustStats, TracerCost
+from model_profiling.runs.outputs import compare_outputs
 from model_profiling.runs.schedule import TRACED_ROUNDS, Order
 from model_profiling.runs.times import times_of_mode
 from model_profiling.statistics.latency import (
@@ -32,7 +33,7 @@ from model_profiling.statistics.latency import (
     summarize,
 )
 from model_profiling.statistics.measure import disturbance, interrupted_share
-from model_profiling.statistics.parity import OutputFile, Parity, compare_outputs
+from model_profiling.statistics.parity import Parity
 from model_profiling.statistics.speedup import PRECISION, Speedup, compare_rounds
 
 
@@ -284,26 +285,20 @@ def _parity(results: Mapping[Series, Result], manifest: Manifest, run_dir: Path,
         return PairParity(pair.label, pair.baseline, pair.candidate, None, reason)
     reason = ""
     try:
-        before, after = (output_files(result, run_dir) for result in sides)
+        before, after = (
+            [
+                replace(output, file=inside(run_dir, str(output.file), f"{result.series}: output {at}"))
+                for at, output in enumerate(result.outputs)
+                if output.file
+            ]
+            for result in sides
+        )
         quantized, half = bool(manifest.quantized), manifest.was_half
         of_tokens = manifest.tokens is not None
         parity = compare_outputs(before, after, quantized=quantized, half=half, of_tokens=of_tokens)
     except ProfilingError as problem:
         parity, reason = Parity((), "mismatch"), problem.problem
     return PairParity(pair.label, pair.baseline, pair.candidate, parity, reason)
-
-
-def output_files(result: Result, run_dir: Path) -> list[OutputFile]:
-    return [
-        OutputFile(
-            inside(run_dir, str(output.file), f"{result.series}: output {at}"),
-            output.dtype,
-            output.shape,
-            output.dim_order,
-        )
-        for at, output in enumerate(result.outputs)
-        if output.file
-    ]
 
 
 def _middle(nanoseconds: list[int | None]) -> float | None:

@@ -98,9 +98,6 @@ class Rule:
         return max(self, other, key=lambda rule: order.index(rule.measure))
 
 
-UNCHECKED = Rule()
-
-
 def rule_for(launches: Sequence[Inferences], threads: int) -> Rule:
     """Decide the measure from everything that was measured with this many threads."""
     speeds = Counter(speed for launch in launches for speed in launch.speeds)

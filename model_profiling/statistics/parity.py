@@ -7,19 +7,14 @@ as strictly as logits near 10.
 
 from __future__ import annotations
 
-import contextlib
-import math
-from collections.abc import Sequence
-from dataclasses import dataclass, replace
-from pathlib import Path
+from dataclasses import dataclass
 from typing import Literal
 
 import numpy as np
 import numpy.typing as npt
 
-from model_profiling.core.errors import FormatError, InputError
+from model_profiling.core.errors import InputError
 from model_profiling.core.formatting import plural
-from model_profiling.core.safe_read import read_bytes, size_of
 
 Verdict = Literal["identical", "within tolerance", "mismatch"]
 WORST_LAST: tuple[Verdict, ...] = ("identical", "within tolerance", "mismatch")
@@ -227,69 +222,3 @@ def _top1(a: _Reals, b: _Reals) -> tuple[int, int]:
     first, second = (np.where(np.isnan(side), -np.inf, side).reshape(-1, a.shape[-1]) for side in (a, b))
     moved = first.argmax(axis=-1) != second.argmax(axis=-1)
     return len(moved), int(np.count_nonzero(moved))
-
-
-@dataclass(frozen=True, slots=True)
-class OutputFile:
-    """A raw output on disk; `dim_order` is the order of its dimensions in memory."""
-
-    path: Path
-    dtype: str
-    shape: tuple[int, ...]
-    dim_order: tuple[int, ...] = ()
-
-    @property
-    def type_name(self) -> str:
-        return f"{self.dtype}{list(self.shape)}"
-
-
-def compare_outputs(
-    reference: Sequence[OutputFile],
-    candidate: Sequence[OutputFile],
-    *,
-    quantized: bool = False,
-    half: bool = False,
-    of_tokens: bool = False,
-) -> Parity:
-    """Compare the outputs of two runs one by one. `quantized` allows two steps of an 8-bit grid, `half`
-    float16 precision for float32 outputs too: a program may compute in float16 and end with `.float()`;
-    `of_tokens` says that it is a language model."""
-    fix = "compare runs of the same program"
-    if len(reference) != len(candidate):
-        raise InputError(f"{len(reference)} outputs cannot be compared with {len(candidate)}", fix)
-    outputs = []
-    for index, (left, right) in enumerate(zip(reference, candidate, strict=True)):
-        if left.type_name != right.type_name:
-            what = f"output {index} is {left.type_name} in one run and {right.type_name} in the other"
-            raise InputError(what, fix)
-        arrays = read_output(left), read_output(right)
-        dtype = "float16" if half and left.dtype == "float32" else left.dtype
-        found = compare_arrays(*arrays, dtype, index=index, quantized=quantized, of_tokens=of_tokens)
-        outputs.append(replace(found, dtype=left.dtype))
-    return together(tuple(outputs))
-
-
-def read_output(output: OutputFile) -> Values:
-    """Read the tensor in logical order; bfloat16 becomes float32, which holds it exactly."""
-    stored = _stored(output)
-    expected, found = math.prod(output.shape) * stored.itemsize, size_of(output.path)
-    if found != expected:
-        what = f"{output.path} has {found} bytes, which is not the size of {output.type_name}"
-        raise FormatError(what, "run it again")
-    raw = read_bytes(output.path)
-    values = np.frombuffer(raw, dtype=stored)
-    if output.dtype == "bfloat16":
-        values = (values.astype(np.uint32) << 16).view(np.float32)
-    order = output.dim_order or tuple(range(len(output.shape)))
-    if sorted(order) != list(range(len(output.shape))):
-        raise FormatError(f"{output.path}: {list(order)} is not an order of its dimensions", "run it again")
-    in_memory = values.reshape([output.shape[axis] for axis in order])
-    return in_memory.transpose(np.argsort(order))
-
-
-def _stored(output: OutputFile) -> np.dtype[np.generic]:
-    with contextlib.suppress(TypeError):
-        found = np.dtype("uint16" if output.dtype == "bfloat16" else output.dtype)
-        if found.kind in "biufc":
-            return found
-    raise FormatError(f"{output.path}: {output.dtype!r} is not a number type", "run it again")

@@ -33,7 +33,6 @@ from model_profiling.report.csv_files import csv_paths
 from model_profiling.runs import Manifest, Run
 from model_profiling.runs.figures import comparisons
 from model_profiling.runs.folders import no_run, refuse_links_out
-from model_profiling.runs.journal import Journal
 from model_profiling.runs.manifest import MEASURE_AGAIN
 from model_profiling.runs.metrics import COMPUTE_AGAIN
 from model_profiling.statistics.speedup import Verdict
@@ -54,13 +53,6 @@ class CheckedRun:
     @property
     def manifest(self) -> Manifest | None:
         return self.run.manifest
-
-    @property
-    def measured(self) -> tuple[Manifest, Journal]:
-        """What all figures follow from."""
-        if self.manifest is None or self.run.journal is None:
-            raise NoVerdict(f"there is no {names.JOURNAL}")
-        return self.manifest, self.run.journal
 
     @property
     def promises_little(self) -> bool:
@@ -210,7 +202,10 @@ def _differ(stored: float | None, computed: float | None) -> bool:
 def comparisons_follow(run: CheckedRun, wrong: list[str]) -> str:
     """Whether verdicts and ratios are those of the latencies, and nothing is compared that must not be."""
     answers = run.run.metrics.comparisons if run.run.metrics else ()
-    computed = {(each.baseline, each.candidate): each.speedup for each in comparisons(*run.measured)}
+    if run.manifest is None or run.run.journal is None:
+        raise NoVerdict(f"there is no {names.JOURNAL}")
+    every = comparisons(run.manifest, run.run.journal)
+    computed = {(each.baseline, each.candidate): each.speedup for each in every}
     for answer in answers:
         stored, now = answer.speedup, computed.get((answer.baseline, answer.candidate))
         if now is None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import shutil
 import sys
 from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -17,8 +18,8 @@ from model_profiling.runner import features, fetching
 from model_profiling.runner.build import installed_sdk
 from model_profiling.runner.compilers import find_compiler
 from model_profiling.runner.features import AARCH64_LINUX
-from model_profiling.runner.result import read_result
-from model_profiling.statistics.parity import OutputFile, compare_outputs
+from model_profiling.runner.result import OutputFacts, read_result
+from model_profiling.runs.outputs import compare_outputs
 from model_profiling.targets import Job
 from model_profiling.targets import emulated as qemu
 from model_profiling.targets.emulated import EmulatedTarget, aarch64_sdk, build_cross_runner
@@ -31,9 +32,9 @@ def of(kernels: Mapping[str, int | None], isa: str) -> list[str]:
     return [name for name in kernels if f"_{isa}_" in f"{name}_"]
 
 
-def saved_outputs(result: Path) -> list[OutputFile]:
+def saved_outputs(result: Path) -> list[OutputFacts]:
     return [
-        OutputFile(result.parent / output.file.name, output.dtype, output.shape, output.dim_order)
+        replace(output, file=result.parent / output.file.name)
         for output in read_result(result).outputs
         if output.file is not None
     ]

@@ -21,7 +21,6 @@ from model_profiling.analysis.kernels import (
 from model_profiling.analysis.sampling import (
     SampledPart,
     inside_series,
-    short_name,
 )
 from model_profiling.core.errors import FormatError, RunError
 from model_profiling.report.analysis_json import inside_facts
@@ -75,16 +74,15 @@ def test_an_operator_is_divided_into_parts_that_add_up() -> None:
     found = inside_series(made.series, samples(*seen, (-1, -1, 0, 7, 2)), made)
     first, second = found.operators
     assert first.name == made.operators[0].name and first.samples == 100 and first.enough
-    shares = {part: portion.share for part, portion in first.parts.items()}
-    assert shares == {SampledPart.MULTIPLICATION: 0.7, SampledPart.INDIRECTION: 0.2, SampledPart.WAITING: 0.1}
-    assert sum(portion.ms or 0 for portion in first.parts.values()) == pytest.approx(
-        made.operators[0].typical_ms
-    )
+    assert first.parts == {
+        SampledPart.MULTIPLICATION: 0.7,
+        SampledPart.INDIRECTION: 0.2,
+        SampledPart.WAITING: 0.1,
+    }
     assert not second.enough and second.kernels[0].part is SampledPart.OTHER
     assert (found.samples, found.outside, found.threads) == (105, 2, 2)
-    assert [short_name(file.name) for file in FILES] == ["xnnpack", "threadpool", "c"]
     told = json.loads(json.dumps(inside_facts(found)))
-    assert told["operators"][0]["parts"]["multiplication"]["samples"] == 70 and told["shares_are_of_time"]
+    assert told["operators"][0]["parts"]["multiplication"] == 0.7 and told["shares_are_of_time"]
 
 
 def test_an_operator_has_one_identity_in_every_file() -> None:
@@ -106,8 +104,8 @@ def test_what_has_no_name_gets_none() -> None:
     seen = ((0, 0, 0, 2, 50), (0, 0, 0, 3, 10))
     (found,) = inside_series(conv.series, samples(*seen), conv).operators
     assert [(kernel.name, kernel.part) for kernel in found.kernels] == [
-        ("xnnpack+0x12340", SampledPart.UNNAMED),
-        ("xnnpack+0x300", SampledPart.UNNAMED),
+        ("libexecutorch_backend_xnnpack.so+0x12340", SampledPart.UNNAMED),
+        ("libexecutorch_backend_xnnpack.so+0x300", SampledPart.UNNAMED),
     ]
 
 

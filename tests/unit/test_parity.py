@@ -12,13 +12,9 @@ from strategies import outputs
 
 from model_profiling.config.names import computes_in
 from model_profiling.core.errors import FormatError, InputError
-from model_profiling.statistics.parity import (
-    OutputFile,
-    compare_arrays,
-    compare_outputs,
-    read_output,
-    together,
-)
+from model_profiling.runner.result import OutputFacts
+from model_profiling.runs.outputs import compare_outputs, read_output
+from model_profiling.statistics.parity import compare_arrays, together
 
 
 def test_identical_within_tolerance_and_a_mismatch() -> None:
@@ -197,12 +193,12 @@ def test_files_are_read_in_their_own_type_and_order(tmp_path: Path) -> None:
     logical = np.arange(24, dtype=np.float16).reshape(1, 2, 3, 4)
     path = tmp_path / "nhwc.bin"
     path.write_bytes(logical.transpose(0, 2, 3, 1).tobytes())
-    output = OutputFile(path, "float16", (1, 2, 3, 4), (0, 2, 3, 1))
+    output = OutputFacts(path, "float16", (1, 2, 3, 4), (0, 2, 3, 1))
     assert np.array_equal(read_output(output), logical)
     assert compare_outputs([output], [output]).verdict == "identical"
     path = tmp_path / "b.bin"
     path.write_bytes(np.array([0x3F80, 0xC000], dtype=np.uint16).tobytes())
-    assert read_output(OutputFile(path, "bfloat16", (2,))).tolist() == [1.0, -2.0]
+    assert read_output(OutputFacts(path, "bfloat16", (2,))).tolist() == [1.0, -2.0]
 
 
 def test_half_precision_that_ends_in_float32_is_judged_as_half_precision(tmp_path: Path) -> None:
@@ -211,7 +207,7 @@ def test_half_precision_that_ends_in_float32_is_judged_as_half_precision(tmp_pat
     values = np.linspace(-1, 1, 64, dtype=np.float32).astype(np.float16)
     for path, shift in zip(paths, (0, 2e-3), strict=True):
         path.write_bytes((values + np.float16(shift)).astype(np.float32).tobytes())
-    one, other = ([OutputFile(path, "float32", (64,))] for path in paths)
+    one, other = ([OutputFacts(path, "float32", (64,))] for path in paths)
     assert compare_outputs(one, other).verdict == "mismatch"
     half = compare_outputs(one, other, half=True)
     assert half.verdict == "within tolerance" and half.outputs[0].dtype == "float32"
@@ -223,10 +219,10 @@ def test_what_cannot_be_compared_is_refused(tmp_path: Path) -> None:
     path = tmp_path / "x.bin"
     path.write_bytes(b"\0" * 8)
     with refused(FormatError, path, "8 bytes", "float32[3]"):
-        read_output(OutputFile(path, "float32", (3,)))
+        read_output(OutputFacts(path, "float32", (3,)))
     with refused(InputError, "gone.bin"):
-        read_output(OutputFile(tmp_path / "gone.bin", "float32", (2,)))
+        read_output(OutputFacts(tmp_path / "gone.bin", "float32", (2,)))
     with refused(InputError, "output 0", "float32", "float16"):
-        compare_outputs([OutputFile(path, "float32", (2,))], [OutputFile(path, "float16", (4,))])
+        compare_outputs([OutputFacts(path, "float32", (2,))], [OutputFacts(path, "float16", (4,))])
     with refused(InputError, "1 outputs", "0"):
-        compare_outputs([OutputFile(path, "float32", (2,))], [])
+        compare_outputs([OutputFacts(path, "float32", (2,))], [])

@@ -17,7 +17,7 @@ from model_profiling.analysis.causes.matrix import depthwise_as_igemm, matrix_bo
 from model_profiling.analysis.causes.outside import outside
 from model_profiling.analysis.causes.sme2 import misses_sme2, sme2_no_faster, sme2_slower, wrong_layer_norms
 from model_profiling.analysis.coverage import Sme2Coverage
-from model_profiling.analysis.findings import Finding, Free, SeriesCase, WalkedMethods, identities
+from model_profiling.analysis.findings import Finding, Free, SeriesCase, identities
 from model_profiling.analysis.pairing import Pairing
 from model_profiling.analysis.series import SeriesAnalysis
 from model_profiling.config.series import Series
@@ -46,17 +46,12 @@ def advise(
     The gain is Amdahl's bound on measured time. Where times are not latencies, or not of a CPU the advice is
     for, findings describe structure and have no gain: they are ordered by the work they are about.
     """
-    walked: WalkedMethods = {}
     every = {each.series: each for each in series}
     switched: dict[Series, list[Pairing]] = {}
     for pairing in pairings:
         if pairing.compares_sme2:
             switched.setdefault(pairing.candidate.series, []).append(pairing)
-    found = [
-        finding
-        for each in series
-        for finding in _in_case(SeriesCase(each, every, switched, walked=walked, **known))
-    ]
+    found = [finding for each in series for finding in _in_case(SeriesCase(each, every, switched, **known))]
     return tuple(sorted(found, key=lambda finding: finding.order))
 
 

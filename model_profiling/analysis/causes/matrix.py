@@ -22,7 +22,7 @@ from model_profiling.analysis.operators import Operator
 from model_profiling.analysis.series import SeriesAnalysis
 from model_profiling.core.formatting import listing, plural
 from model_profiling.core.number_formats import FORMATS, format_of_name
-from model_profiling.program.category import MATRIX, Category
+from model_profiling.program.category import MATRIX
 
 _FEW_CHANNELS = 16
 
@@ -54,7 +54,7 @@ def matrix_bound(case: SeriesCase, free: Free) -> Finding | None:
     several = case.timed and len({each.threads for each in case.every}) > 1
     with_threads = f"With {plural(series.series.threads or 1, 'thread')}, " if several else ""
     formats = list(_other_formats(case, unexplained))
-    steps = [*formats, *_on_sme2(case), *_threads(case)]
+    steps = [*formats, *_threads(case)]
     return Finding(
         "matrix-bound",
         f"{with_threads}{listing(names)} {verb} {part} of the "
@@ -104,13 +104,6 @@ def _other_formats(case: SeriesCase, operators: Sequence[Operator]) -> Iterator[
 def _asked_format(series: SeriesAnalysis) -> str:
     """The format in the program's name; empty if it has none."""
     return format_of_name(PurePath(series.graph.program.source).stem) if series.graph else ""
-
-
-def _on_sme2(case: SeriesCase) -> Iterator[str]:
-    coverage = case.coverage
-    if coverage is not None and coverage.proven and not case.series.sme2:
-        every = plural(len(coverage.operators), "matrix operator")
-        yield f"on a CPU with SME2, SME2 kernels run {len(coverage.proven)} of {every}, as emulation shows"
 
 
 def _threads(case: SeriesCase) -> Iterator[str]:
@@ -187,32 +180,27 @@ def _grouped_concern(operator: Operator) -> Concern:
 
 
 def precision_not_as_asked(case: SeriesCase, _free: Free) -> Finding | None:
-    series = case.series
-    asked = _asked_format(series)
-    matrix = [operator for operator in matrix_operators(series) if operator.precision]
-    other = [
+    asked = _asked_format(case.series)
+    matrix = [operator for operator in matrix_operators(case.series) if operator.precision]
+    wider = [
         operator
         for operator in matrix
         if (asked == "fp16" and operator.precision == "fp32")
         or (asked.startswith("int") and not operator.precision.startswith("int"))
     ]
-    if not other:
+    if not wider:
         return None
-    timed = series.times.are_latencies
-    if timed:
-        other.sort(key=lambda operator: -operator.typical_ms)
-    ran_in = list(dict.fromkeys(operator.precision for operator in other))
-    flops, every = (sum(each.source.flops or 0 for each in some) for some in (other, matrix))
-    inside = [operator for operator in other if operator.delegated]  # the others are a finding of their own
-    inside_flops = sum(each.source.flops or 0 for each in inside)
-    share = series.spent_by(inside).share if timed else inside_flops / (every or 1)
-    whys = [_why(operator, asked) for operator in other]
+    if case.series.times.are_latencies:
+        wider.sort(key=case.weight, reverse=True)
+    # Those outside are a finding of their own.
+    share = _part(case, [operator for operator in wider if operator.delegated])
+    whys = [_why(operator, asked) for operator in wider]
     return Finding(
         "precision-not-as-asked",
-        f"Expect less from {asked}: {len(other)} of {plural(len(matrix), 'matrix operator')} ran in "
-        f"{listing(ran_in)}",
+        f"Expect less from {asked}: {len(wider)} of {plural(len(matrix), 'matrix operator')} ran in "
+        f"{listing(dict.fromkeys(operator.precision for operator in wider))}",
         tuple(dict.fromkeys(cure for _, cure in whys)),
-        series,
+        case.series,
         tuple(
             Concern(
                 (operator,),
@@ -220,17 +208,17 @@ def precision_not_as_asked(case: SeriesCase, _free: Free) -> Finding | None:
                 f"{operator.precision}: {reason}",
                 {"precision": operator.precision, "reason": reason},
             )
-            for operator, (reason, _) in zip(other, whys, strict=True)
+            for operator, (reason, _) in zip(wider, whys, strict=True)
         ),
         {
             "asked": asked,
             "matrix_operators": len(matrix),
-            "not_as_asked": len(other),
-            "arithmetic_share": flops / (every or 1),
-            "time_share": series.spent_by(other).share if timed else None,
+            "not_as_asked": len(wider),
+            "share": share,
+            "share_of": "time" if case.timed else "arithmetic",
         },
         # Most of the model is not in the format that was asked for: the first thing to know.
-        weight_pct=percent(share) if share >= _MOST and not any(each.ran_wider for each in other) else 0.0,
+        weight_pct=percent(share) if share >= _MOST and not any(each.ran_wider for each in wider) else 0.0,
     )
 
 
@@ -252,13 +240,8 @@ def _why(operator: Operator, asked: str) -> tuple[str, str]:
             "the program has it in fp32",
             "remove casts to float32 around it in the model, and fp32 tensors among its inputs",
         )
-    if asked in ("int4", "int8-dynamic") and operator.category is Category.CONV:
-        return (
-            f"{asked} leaves such convolutions in fp32",
-            "compare with int8, which quantizes every convolution",
-        )
     return (
         "the quantizer did not quantize it",
-        "the quantizer handles `linear` and convolutions in the exported graph, not products of two "
-        "activations (attention, nn.LSTM, nn.GRU): expect int8 only for the others, or compare with fp16",
+        f"{asked} quantizes some kinds only (int8: `linear` and every convolution, not products of two "
+        "activations as in attention and nn.LSTM): compare with another format (`--dtype all`)",
     )

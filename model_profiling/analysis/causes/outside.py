@@ -37,28 +37,24 @@ _NAMED = 3
 """Remedies the advice spells out, and lines it names for each; the listed operators have the rest."""
 
 
-@dataclass(frozen=True, slots=True)
-class OutsideCall:
-    """The operators that one call of the model leaves outside: a `hardsigmoid` becomes several."""
-
-    operators: tuple[Operator, ...]
-    reasons: tuple[Undelegated, ...]
-    """One for each operator; empty if unknown."""
+Member = tuple[Operator, Undelegated | None]
+"""An operator outside delegates, and why it is there, if known."""
 
 
 @dataclass(frozen=True, slots=True)
 class OutsideLine:
     """What one line of the model leaves outside, in any number of modules, with one remedy."""
 
-    calls: tuple[OutsideCall, ...]
+    calls: tuple[Sequence[Member], ...]
+    """By call of the model: a `hardsigmoid` becomes several operators."""
 
     @property
     def operators(self) -> tuple[Operator, ...]:
-        return tuple(operator for call in self.calls for operator in call.operators)
+        return tuple(operator for call in self.calls for operator, _ in call)
 
     @property
     def reasons(self) -> tuple[Undelegated, ...]:
-        return tuple(reason for call in self.calls for reason in call.reasons)
+        return tuple(why for call in self.calls for _, why in call if why)
 
     @property
     def numbers(self) -> frozenset[int]:
@@ -100,7 +96,7 @@ def _why(reasons: Sequence[Undelegated]) -> str:
 
 
 def outside_lines(series: SeriesAnalysis, outside: Sequence[Operator]) -> list[OutsideLine]:
-    found: dict[tuple[str, ...], dict[str, list[tuple[Operator, Undelegated | None]]]] = {}
+    lines: dict[tuple[str, ...], dict[str, list[Member]]] = {}
     for operator in outside:
         why = why_outside(series, operator)
         # Without a reason only their kind distinguishes them, and all need the same remedy.
@@ -113,28 +109,8 @@ def outside_lines(series: SeriesAnalysis, outside: Sequence[Operator]) -> list[O
                 why.remedy,
                 source_line(operator) or why.source or line_or_layer(operator),
             )
-        found.setdefault(line, {}).setdefault(call, []).append((operator, why))
-    return [
-        OutsideLine(
-            tuple(
-                OutsideCall(tuple(each for each, _ in members), tuple(why for _, why in members if why))
-                for members in calls.values()
-            )
-        )
-        for calls in found.values()
-    ]
-
-
-def joined_calls(series: SeriesAnalysis, lines: Sequence[OutsideLine], calls: Calls) -> int:
-    """How many delegate calls would merge with another if all lines with a possible remedy were inside."""
-    helped = [line for line in lines if line.helped]
-    # Operators that no model input reaches wait for no delegate, wherever they are written.
-    aside = {
-        operator.call
-        for operator in series.operators
-        if not operator.delegated and (why := why_outside(series, operator)) and why.constant
-    }
-    return calls.joined(frozenset[int]().union(*(line.numbers for line in helped)), aside)
+        lines.setdefault(line, {}).setdefault(call, []).append((operator, why))
+    return [OutsideLine(tuple(calls.values())) for calls in lines.values()]
 
 
 def why_outside(series: SeriesAnalysis, operator: Operator) -> Undelegated | None:
@@ -166,7 +142,13 @@ def outside(case: SeriesCase, free: Free) -> Finding | None:
     lines = _ordered(case, outside_lines(series, left), calls)
     helped = [line for line in lines if line.helped]
     taken = frozenset[int]().union(*(line.numbers for line in helped))
-    joined = joined_calls(series, lines, calls)
+    # Operators that no model input reaches wait for no delegate, wherever they are written.
+    aside = {
+        operator.call
+        for operator in series.operators
+        if not operator.delegated and (why := why_outside(series, operator)) and why.constant
+    }
+    joined = calls.joined(taken, aside)
     beside = series.spent_ms(calls.saved_ms(joined, taken) if case.timed else 0.0)
     around = around_outside(case, free)
     added = series.spent_by([operator for operator, _ in around])
@@ -368,21 +350,22 @@ def _to_optimize(case: SeriesCase, helped: Sequence[OutsideLine]) -> Iterator[st
         yield f"`sme2prof optimize MODEL` {does}{rest}"
 
 
-def _concern(line: OutsideLine, call: OutsideCall, calls: Calls) -> Concern:
-    first, several = call.operators[0], len(call.operators) > 1 and line.called
-    if not call.reasons:
-        return Concern(call.operators, where(first))
+def _concern(line: OutsideLine, call: Sequence[Member], calls: Calls) -> Concern:
+    operators, reasons = tuple(operator for operator, _ in call), [why for _, why in call if why]
+    if not reasons:
+        return Concern(operators, where(operators[0]))
     facts = {
-        "reason": _why(call.reasons),
-        "why": call.reasons[0].why,
+        "reason": _why(reasons),
+        "why": reasons[0].why,
         "call": line.called,
-        "replacement": call.reasons[0].replacement,
+        "replacement": reasons[0].replacement,
         "remedy": line.remedy,
-        "operator_count": len(call.operators),
-        "parts_delegates": calls.parted({operator.call for operator in call.operators}),
+        "operator_count": len(operators),
+        "parts_delegates": calls.parted({operator.call for operator in operators}),
     }
-    named = f"{line.name} ({plural(len(call.operators), 'operator')})" if several else ""
-    return Concern(call.operators, where(first) or line.place, _why(call.reasons), facts, named=named)
+    several = len(operators) > 1 and line.called
+    named = f"{line.name} ({plural(len(operators), 'operator')})" if several else ""
+    return Concern(operators, where(operators[0]) or line.place, _why(reasons), facts, named=named)
 
 
 ATTENTION = "scaled_dot_product_attention"
