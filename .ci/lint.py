@@ -198,8 +198,8 @@ def _matches_newline(nodes: Nodes, flags: int) -> bool:
 READERS = (
     "analysis/kernel_names.py", "analysis/matching.py", "compat/earlier_config.py",
     "core/records.py", "export/templates.py", "mcp_server/server.py", "program/",
-    "runner/fetching.py", "runner/machine.py", "runner/xnnpack_log.py", "store/", "targets/", "workflow/measure.py",
-    "workflow/skills.py",
+    "runner/fetching.py", "runner/machine.py", "runner/xnnpack_log.py", "store/", "targets/",
+    "workflow/measure.py", "workflow/skills.py",
 )  # fmt: skip
 """Where text is read that others wrote: names of kernels, logs, messages of libraries and tools."""
 _SEARCHES = {"startswith", "endswith", "split", "partition", "rpartition", "removeprefix", "removesuffix"}

@@ -258,9 +258,10 @@ def _reason_and_cure(pair: OperatorPair, executorch: str) -> tuple[str, str]:
         )
     path = (source.described or describe(operator.name, operator.backend)).matrix
     miss = path.miss.words if path and path.miss else ""
+    kinds = (operator.kind, *(("convolution",) if operator.kind == "depthwise convolution" else ()))
     return (
         miss or f"no SME2 kernel was chosen for {operator.family or operator.type}",
-        reaching(executorch, operator.kind)
+        ", ".join(filter(None, (reaching(executorch, kind) for kind in kinds)))
         or "another number format may reach SME2 kernels (`sme2prof profile MODEL --dtype all`)",
     )
 
