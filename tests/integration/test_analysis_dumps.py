@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import shutil
-from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -15,7 +14,6 @@ from model_profiling.analysis.attribution import Share
 from model_profiling.analysis.pairing import pair_series
 from model_profiling.analysis.series import series_of
 from model_profiling.config import names
-from model_profiling.core import process
 from model_profiling.etdump import read_etdump
 from model_profiling.program.category import Category
 from model_profiling.program.graph_file import make_graph, read_graph_file, record_beside, write_graph_file
@@ -92,25 +90,6 @@ def test_all_delegate_time_of_mobilenet_leads_back_to_the_model_or_to_lowering(d
     assert any(operator.origin == "lowering" and operator.kind == "transpose" for operator in delegated)
 
 
-def test_operators_carry_shape_cost_rate_and_source_line(dump_of) -> None:
-    dump, pte = dump_of("toy_cnn", "fp32", "xnnpack", 5)
-    first = next(
-        operator
-        for operator in analyse(dump, model=pte).series[0].operators
-        if operator.category is Category.CONV
-    )
-    assert first.source.output_shape == (1, 112, 112, 32) and first.source.dtype == "fp32"
-    assert first.source.kernel_size == (3, 3)
-    # 3x3 over 3 channels, a multiply and an add each, and the bias.
-    least = 2 * 3 * 3 * 3 * 112 * 112 * 32
-    assert first.source.flops is not None and least <= first.source.flops <= 1.1 * least
-    assert first.gflops == pytest.approx(first.source.flops / first.times.median_ns)
-    assert first.gbytes_per_s is not None and first.gbytes_per_s > 0
-    assert first.source.module_path == "features.0"
-    assert first.source.place.file.endswith("toy_cnn/model.py") and first.source.place.line > 0
-    assert first.family == "F32" and not first.packed
-
-
 @pytest.mark.parametrize(
     ("dtype", "before"), [("fp32", "the model's input"), ("int8", 'the quantize at Conv2d "0"')]
 )
@@ -124,52 +103,6 @@ def test_a_layer_without_a_line_of_the_model_is_named_and_never_a_file_of_torch(
     assert f'between {before} and Conv2d "0"' in {concern.where for concern in changes.concerns}
     convolutions = [each for each in analysis.series[0].operators if each.category is Category.CONV]
     assert [place_cells(each)[1] for each in convolutions] == ['Conv2d "0"', 'Conv2d "2"']
-
-
-def test_a_1x1_convolution_shown_as_fully_connected_counts_as_convolution_when_the_graph_says_so(
-    dump_of,
-) -> None:
-    dump, pte = dump_of("mobilenet_v3_small@hardsigmoid=1", "fp16", "xnnpack", 20)
-    by_graph = analyse(dump, model=pte).series[0].first
-    pointwise = [operator for operator in by_graph.operators if operator.kind == "pointwise convolution"]
-    assert len(pointwise) > 10
-    assert {operator.category for operator in pointwise} == {Category.CONV}
-    assert any(operator.name.startswith("Fully Connected") for operator in pointwise)
-    linear = [
-        operator.source.module_path for operator in by_graph.operators if operator.category is Category.GEMM
-    ]
-    assert any(path.startswith("classifier") for path in linear)
-
-
-def test_operators_that_share_a_name_in_different_delegates_stay_apart(dump_of) -> None:
-    dump, pte = dump_of("mobilenet_v3_small@hardsigmoid=1", "fp16", "xnnpack", 20)
-    analysis = analyse(dump, model=pte).series[0].first
-    assert analysis.delegate_calls > 1
-    identities = [operator.identity for operator in analysis.operators]
-    assert len(set(identities)) == len(identities)
-    names = [operator.name for operator in analysis.operators]
-    assert len(set(names)) < len(names)
-
-
-def test_a_dump_without_its_program_still_has_categories(tmp_path: Path, dump_of) -> None:
-    dump, _ = dump_of("toy_cnn", "fp16", "xnnpack", 5)
-    alone = tmp_path / "someone.etdump"
-    alone.write_bytes(dump.read_bytes())
-    assert analyse(alone).model is None
-    analysis = analyse(alone).series[0].first
-    assert 2 * analysis.breakdown.categories[Category.CONV].sum() > analysis.breakdown.e2e.sum()
-    assert {operator.origin for operator in analysis.operators} == {"unknown"}
-    assert {operator.gflops for operator in analysis.operators} == {None}
-
-
-@pytest.mark.parametrize(("ran", "wrong"), [(CASES[5], CASES[3]), (CASES[1], CASES[0]), (CASES[1], CASES[2])])
-def test_another_program_is_noticed_and_not_believed(dump_of, ran, wrong) -> None:
-    """Of another model, or of the same one in another number format."""
-    analysis = analyse(dump_of(*ran)[0], model=dump_of(*wrong)[1]).series[0].first
-    assert any("is not the program that was run" in misfit for misfit in analysis.misfits)
-    assert set(analysis.misfits) <= {remark.seen for remark in analysis.warnings}
-    assert {operator.source.flops for operator in analysis.operators} == {None}
-    assert analysis.breakdown.closes
 
 
 def test_a_half_precision_program_run_in_fp32_is_the_program_that_was_run(arm, tmp_path: Path) -> None:
@@ -186,37 +119,6 @@ def test_a_half_precision_program_run_in_fp32_is_the_program_that_was_run(arm, t
     assert {(one.source.dtype, one.precision) for one in matrix} == {("fp16", "fp32")}
     added = [one for one in dump.operators if one.type == "Convert (NC)"]
     assert len(added) == 4 and {one.origin for one in added} == {"backend"}
-
-
-TWO_METHODS = """
-import sys, torch
-from torch import nn
-from executorch.backends.xnnpack.partition.xnnpack_partitioner import XnnpackPartitioner
-from executorch.exir import to_edge_transform_and_lower
-encode = nn.Sequential(nn.Conv2d(3, 16, 3), nn.ReLU(), nn.Conv2d(16, 16, 3)).eval()
-decode = nn.Sequential(nn.Linear(32, 64), nn.Sigmoid(), nn.Linear(64, 8)).eval()
-programs = {
-    "encode": torch.export.export(encode, (torch.randn(1, 3, 32, 32),)),
-    "decode": torch.export.export(decode, (torch.randn(4, 32),)),
-}
-lowered = to_edge_transform_and_lower(programs, partitioner=[XnnpackPartitioner()], generate_etrecord=True)
-done = lowered.to_executorch()
-open(sys.argv[1], "wb").write(done.buffer)
-done.get_etrecord().save(sys.argv[1] + ".etrecord")
-"""
-
-
-def test_of_several_methods_the_one_that_ran_is_recognised(warm_words, tmp_path: Path) -> None:
-    pte, script = tmp_path / "two.pte", tmp_path / "two_methods.py"
-    script.write_text(TWO_METHODS)
-    made = process.run([*warm_words, script, pte], timeout=300)
-    assert pte.is_file(), made.tail(20)
-    for method, category in (("encode", Category.CONV), ("decode", Category.GEMM)):
-        dump = record(pte, tmp_path / method, f"two_{method}", method=method, runs=2)
-        analysis = analyse(dump, model=pte).series[0].first
-        assert {operator.method for operator in analysis.operators} == {method} and analysis.warnings == ()
-        heavy = [operator for operator in analysis.operators if operator.category is category]
-        assert len(heavy) == 2 and [operator.source.module_path for operator in heavy] == ["0", "2"]
 
 
 def test_portable_operators_are_operators_of_their_own(dump_of) -> None:
@@ -270,20 +172,6 @@ def test_report_and_json_of_a_moved_run_tell_the_same_reasons(moved: Path, tmp_p
     graph = read_graph_file(run / names.GRAPH)
     assert {each.code for each in SharedFields().of(graph).undelegated or ()} == {""}
     assert any(each.code for each in graph.undelegated or ())
-
-
-def test_what_the_delegate_took_whole_or_an_export_elsewhere_left_has_no_reason(
-    dump_of, moved: Path, tmp_path: Path
-) -> None:
-    dump, pte = dump_of("toy_cnn", "fp32", "xnnpack", 5)
-    whole = analyse(dump, model=pte)
-    assert not [each for each in whole.findings if each.id == "outside-delegates"]
-    elsewhere = shutil.copytree(moved, tmp_path / "elsewhere")
-    write_graph_file(
-        elsewhere / names.GRAPH, replace(read_graph_file(elsewhere / names.GRAPH), undelegated=None)
-    )
-    (finding,) = (each for each in analyse(elsewhere).findings if each.id == "outside-delegates")
-    assert "why is not known" in finding.action and "`sme2prof export`" in finding.action
 
 
 def test_fp16_and_int8_of_one_model_are_paired_by_module(dump_of) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import csv
 import json
 import shutil
 import sys
@@ -161,43 +160,6 @@ def test_two_phones_at_once_with_the_shipped_config(
     refused = script("scripts/android_pipeline.py", "--config", config)
     assert refused.returncode == 2
     says(refused.stderr, "host", "android")
-
-
-@pytest.mark.skipif(
-    not ON_ARM, reason="headroom is projected from latencies, which an emulated phone has not"
-)
-def test_a_phone_without_sme2_gets_a_baseline_and_headroom(arm_phone, exported, sme2prof, tmp_path) -> None:
-    pte = exported("toy_cnn", "fp32").pte
-    words = ("--target", f"android:{arm_phone.serial}", "--budget", 1, "--outdir", tmp_path)
-    done = sme2prof("profile", pte, *words, "--json")
-    assert done.returncode == 0, done.stderr
-    facts = json.loads(done.stdout)
-
-    place = f"android-{arm_phone.serial.replace(':', '-')}"
-    assert [Path(run["run_dir"]).name for run in facts["runs"]] == [place, "emulated"]
-    phone, emulated = (Path(run["run_dir"]) for run in facts["runs"])
-    found = json.loads((phone / "analysis_summary.json").read_text())
-    assert found["sme2_coverage"]["evidence"] == "executed" and found["sme2_headroom"]["kind"] == "projection"
-    # The same operators of the same lines, whichever machine ran them, and the same files.
-    assert operators(phone / "android_baseline") == operators(emulated / "emulated_sme2_off")
-    assert endings(phone / "android_baseline") >= endings(emulated / "emulated_sme2_off")
-    assert {path.name for path in emulated.glob("*.*")} <= {
-        path.name for path in phone.glob("*.*")
-    } | KERNEL_VIEW
-
-
-KERNEL_VIEW = {"kernel_view.md"}  # of a pair, which a baseline is not
-
-
-def operators(folder: Path) -> list[tuple[str, ...]]:
-    (table,) = folder.glob("*_exec_ops_stats.csv")
-    columns = ("call", "position", "name", "category", "output_shape", "source_file", "source_line")
-    with table.open(newline="") as stream:
-        return [tuple(row[column] for column in columns) for row in csv.DictReader(stream)]
-
-
-def endings(folder: Path) -> set[str]:
-    return {path.name.partition("_t1")[2] for path in folder.glob("*_t1*")}
 
 
 def test_what_a_phone_refuses_is_one_line_with_a_cure(phone, phones, exported, tmp_path, monkeypatch) -> None:

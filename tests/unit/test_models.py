@@ -155,21 +155,6 @@ def test_mobilenet_v3_small_has_the_published_size_and_a_signal_to_compare() -> 
     assert module(*model.get_example_inputs()).std() > 0.05
 
 
-def test_mobilenet_v3_small_equals_torchvisions_under_the_same_weights() -> None:
-    try:
-        from torchvision.models import mobilenet_v3_small
-    except (ImportError, RuntimeError) as problem:
-        pytest.skip(f"torchvision does not import here, and no build of it fits this torch: {problem}")
-    import torch
-
-    ours = load_model("mobilenet_v3_small").model.get_eager_model().eval()
-    theirs = mobilenet_v3_small().eval()
-    values = zip(theirs.state_dict(), ours.state_dict().values(), strict=True)
-    theirs.load_state_dict(dict(values))
-    image = torch.randn(1, 3, 224, 224)
-    torch.testing.assert_close(ours(image), theirs(image))
-
-
 def test_executorchs_own_scripts_see_our_models() -> None:
     import torch
     from executorch.examples.models import MODEL_NAME_TO_MODEL
