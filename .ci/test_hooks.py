@@ -4,6 +4,7 @@ Workflows and forms name only commands, options and files that exist; they run o
 never see.
 """
 
+import ast
 import inspect
 import json
 import re
@@ -212,6 +213,21 @@ def test_pull_requests_neither_change_the_store_nor_push_a_waiting_push_out() ->
     assert len(writing) == 2 and all("github.event_name == 'push'" in step["if"] for step in writing)
     # GitHub keeps one waiting run of a group: the groups of pull requests are their own.
     assert "github.event_name == 'push' && 'main' || github.ref" in whole["concurrency"]["group"]
+
+
+_IN_CONFIGS_ALONE = re.compile(r"\b(output_root|cpu_affinity|schedule\.\w+)\b")
+
+
+def test_rooms_that_serve_every_command_name_no_setting_of_a_config() -> None:
+    """`profile`, `llm` and `compare` have options instead, or none; errors and warnings of these rooms are
+    theirs, too."""
+    for room in ("statistics", "runs"):
+        for file in sorted((ROOT / "model_profiling" / room).rglob("*.py")):
+            nodes = list(ast.walk(ast.parse(file.read_text(encoding="utf-8"))))
+            comments = {id(node.value) for node in nodes if isinstance(node, ast.Expr)}
+            texts = [node for node in nodes if isinstance(node, ast.Constant) and id(node) not in comments]
+            said = [node.value for node in texts if isinstance(node.value, str) and " " in node.value.strip()]
+            assert not list(filter(_IN_CONFIGS_ALONE.search, said)), file
 
 
 # With what a shell would obey: where quoting is forgotten, the text is another.

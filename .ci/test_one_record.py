@@ -44,7 +44,7 @@ print(json.dumps([*arrived]))
 
 
 def test_a_new_setting_is_one_field(tmp_path: Path) -> None:
-    run_dir, tests = tmp_path / "run", Path(__file__).resolve().parents[1]
+    run_dir, tests = tmp_path / "run", Path(__file__).resolve().parents[1] / "tests"
     done = process.run([sys.executable, "-c", _WITH_ONE_MORE, str(tests), str(run_dir)], timeout=120)
     assert done.ok, done.tail(20)
     assert json.loads(done.stdout) == [2.5]

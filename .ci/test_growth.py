@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 from said import says
 
-ROOT = Path(__file__).resolve().parents[2]
+ROOT = Path(__file__).resolve().parents[1]
 sys.path.insert(0, str(ROOT / "bench"))
 
 from grown_runs import recorded_run, with_series  # noqa: E402

@@ -6,7 +6,6 @@ import json
 import sys
 from pathlib import Path
 
-import pytest
 from recorded_runs import DATA
 
 from model_profiling.core import process
@@ -44,7 +43,6 @@ def _asked(program: str, *words: object) -> list[str]:
     return list(found)
 
 
-@pytest.mark.quick
 def test_comparing_two_runs_loads_no_room_that_measures_or_stores() -> None:
     loaded = _asked(_LOADED, "compare", DATA / "arm_without_sme2", DATA / "arm_without_sme2", "--quiet")
     rooms = {name.split(".")[1] for name in loaded}
