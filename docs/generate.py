@@ -32,10 +32,6 @@ from model_profiling.store.tables import TABLES, VIEWS, StoreTable  # noqa: E402
 
 SKILLS, KITS = "agent_skill_ml_profiling", "agentic-kits"
 _REGION = re.compile(r"(<!-- (generated|step): (\w+) -->\n).*?(<!-- end -->)", re.DOTALL)
-_FIRST = re.compile(r".+?(?=; |\. | \[|\.?$)")
-"""The first part of an option's help; the rest is in `sme2prof help COMMAND`."""
-_SHARED_BY = 2
-"""An option that this many commands have in the same words is listed once."""
 
 
 def _items(rows: Iterable[tuple[str, str]]) -> str:
@@ -62,38 +58,27 @@ def _each_command() -> Iterator[tuple[str, str, click.Command]]:
                 yield title, name, command
 
 
-def _options(command: click.Command) -> dict[str, str]:
-    """The help of each option, without what every command has."""
-    context = click.Context(command)
+def _options(command: click.Command) -> list[str]:
+    """The options that not every command has, as they are written."""
     options = [param for param in command.params if isinstance(param, click.Option)]
-    records = [option.get_help_record(context) for option in options]
-    return {
-        name: _plain(_FIRST.match(" ".join(text.split()))[0].rstrip(".") + ".")  # type: ignore[index]
-        for name, text in filter(None, records)
-        if name not in ("--debug", "--json")
-    }
+    names = [max(option.opts, key=len) for option in options]
+    return [f"`{name}`" for name in names if name not in ("--debug", "--json")]
 
 
 def commands() -> str:
-    every = [(title, words, command, _options(command)) for title, words, command in _each_command()]
-    used: dict[tuple[str, str], list[str]] = {}
-    for _, words, _, options in every:
-        for option in options.items():
-            used.setdefault(option, []).append(words)
-    shared = {option: names for option, names in used.items() if len(names) >= _SHARED_BY}
     parts: list[str] = []
-    for title, words, command, options in every:
-        if f"## {title}\n" not in parts:
-            parts.append(f"## {title}\n")
+    for title, words, command in _each_command():
+        if f"## {title}\n" not in "".join(parts):
+            parts.append(f"\n## {title}\n\n| command | does | options |\n|---|---|---|\n")
         summary = " ".join((command.help or "").split("\n\n")[0].split())
-        own = [(f"`{name}`", text) for name, text in options.items() if (name, text) not in shared]
-        parts.append(f"### {words}\n\n{_plain(summary)}\n")
-        parts += [_items(own)] if own else []
-    parts.append("## Options of several commands\n")
-    parts.append(
-        _items((f"`{name}`", f"{text} ({', '.join(names)})") for (name, text), names in shared.items())
-    )
-    return "\n".join(parts)
+        arguments = [param.make_metavar(click.Context(command)) for param in _arguments(command)]
+        typed = " ".join(("sme2prof", words, *arguments)).replace("|", "\\|")
+        parts.append(f"| `{typed}` | {summary} | {' '.join(_options(command))} |\n")
+    return "".join(parts).lstrip("\n")
+
+
+def _arguments(command: click.Command) -> list[click.Argument]:
+    return [param for param in command.params if isinstance(param, click.Argument)]
 
 
 # Configs, from the settings' own descriptions.
