@@ -131,7 +131,7 @@ class Finding:
         alike: dict[tuple[str, ...], list[Concern]] = {}
         for concern in self.concerns:
             # An operator that lowering added has no line: use its place between others.
-            line = concern.line or source_line(concern.operator) or concern.where
+            line = concern.line or concern.operator.line or concern.where
             alike.setdefault((concern.named or concern.operator.type, line, concern.note), []).append(concern)
         groups = [Group(tuple(members), _where_all(members)) for members in alike.values()]
         if self.max_gain_pct is not None:
@@ -159,7 +159,7 @@ class Finding:
             "operator": operator.name,
             "kind": operator.kind,
             "module": operator.source.module_path,
-            "source_line": source_line(operator),
+            "source_line": operator.line,
             "origin": operator.origin,
             "ms": spent.ms if timed else None,
             "share": spent.share if timed else None,
@@ -167,14 +167,9 @@ class Finding:
         }
 
 
-def source_line(operator: Operator) -> str:
-    """`/folder/model.py:12`; empty if unknown."""
-    return operator.source.place.source_line
-
-
 def line_or_layer(operator: Operator) -> str:
     """What has to change: `/folder/model.py:12`, or else the layer."""
-    return operator.source.place.source_line or operator.source.place.layer
+    return operator.line or operator.source.place.layer
 
 
 def where(operator: Operator) -> str:

@@ -61,12 +61,12 @@ def work_of(symbol: str, sizes: Iterable[Sequence[int]]) -> tuple[KernelWork, ..
 
 def work_cell(work: Iterable[KernelWork]) -> str:
     """`m=16 n=128 k=576: 49; m=...`: sizes, each with its calls."""
-    return "; ".join(f"{size_text(each)}: {each.calls}" for each in work)
-
-
-def size_text(work: KernelWork) -> str:
-    sizes = (("m", work.m), ("n", work.n), ("k", work.k))
-    return " ".join(f"{name}={size}" for name, size in sizes if size is not None)
+    cells = []
+    for each in work:
+        sizes = (("m", each.m), ("n", each.n), ("k", each.k))
+        text = " ".join(f"{name}={size}" for name, size in sizes if size is not None)
+        cells.append(f"{text}: {each.calls}")
+    return "; ".join(cells)
 
 
 Evidence = Literal["executed", "configured"]

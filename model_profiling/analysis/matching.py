@@ -95,7 +95,6 @@ def unproven_work(work: MatrixWork) -> MatrixOperator:
 
 # Proof by the kernels that were called.
 
-REASON_NOT_KNOWN = "reason not known"
 _NOT_CALLED = Miss(NOT_KNOWN, "its label is one that only SME uses, but no SME kernel of its data type ran")
 
 # Data types in XNNPACK's labels, and prefixes of the kernels that compute on them.
@@ -145,7 +144,7 @@ def _matrix_operators(
         if not on_sme:
             known = path.miss if path else None
             outside = None if operator.delegated else NOT_DELEGATED
-            miss = _NOT_CALLED if labelled else outside or known or Miss(NOT_KNOWN, REASON_NOT_KNOWN)
+            miss = _NOT_CALLED if labelled else outside or known or Miss(NOT_KNOWN, "reason not known")
         yield MatrixOperator(
             **operator.key._asdict(),
             name=operator.name,

@@ -119,6 +119,11 @@ class Operator:
         return self.source.bytes_moved / self.times.median_ns
 
     @property
+    def line(self) -> str:
+        """`/folder/model.py:12`; empty if unknown."""
+        return self.source.place.source_line
+
+    @property
     def place(self) -> str:
         """Place in the model, for people: the module path, or what else is known."""
         if self.source.origin == "lowering":

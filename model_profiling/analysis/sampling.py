@@ -20,7 +20,6 @@ from model_profiling.runs.run import Run
 
 FEWEST = 30
 """With fewer samples, an operator's time is not divided."""
-_POOL = "threadpool"
 # C library functions in which a thread waits for others; the pool calls a futex through `syscall`.
 _WAITING = re.compile(
     r"syscall|sched_yield|__?(?:futex|lll_lock)\w*|(?:__)?pthread_cond_\w+|(?:clock_)?nanosleep"
@@ -169,7 +168,7 @@ def _described(samples: Samples, function: SampledFunction) -> tuple[str, Sample
         return "in no library", SampledPart.UNNAMED
     library = samples.files[function.file].name
     place = ": in no function" if function.start is None else f"+{function.start:#x}"
-    return f"{library}{place}", SampledPart.WAITING if _POOL in library else SampledPart.UNNAMED
+    return f"{library}{place}", SampledPart.WAITING if "threadpool" in library else SampledPart.UNNAMED
 
 
 def gather_inside(run: Run, analysed: Sequence[SeriesAnalysis]) -> tuple[InsideSeries, ...]:

@@ -16,7 +16,6 @@ from model_profiling.core.formatting import milliseconds, plural, size
 Aspect = Literal["structure", "kernels", "memory", "load"]
 CHANGES: tuple[Aspect, ...] = ("structure", "kernels")
 """Any difference in these fails; the others have a limit."""
-NOTHING = "none"
 _TESTED = ("sme2", "sme", "sme-or-sme2", "none")
 _SME_WORDS = {"sme2": "SME2 ran", "sme": "SME ran", "sme-or-sme2": "SME or SME2 ran", "none": "neither ran"}
 
@@ -124,7 +123,7 @@ def _structure(what: str, before: str, after: str, operator: Operator) -> Struct
 
 
 def _types(operators: Sequence[Operator]) -> str:
-    return " + ".join(operator.type for operator in operators) or NOTHING
+    return " + ".join(operator.type for operator in operators) or "none"
 
 
 def _shapes(operator: Operator) -> str:

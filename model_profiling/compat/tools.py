@@ -6,7 +6,7 @@ from __future__ import annotations
 import argparse
 import json
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 
 from model_profiling.analysis.kernels import (
@@ -353,10 +353,10 @@ def _statistics(side: _NamedFile) -> dict[str, object]:
         "median_ms": summary.median,
         "min_ms": summary.minimum,
         "max_ms": summary.maximum,
-        "end_to_end_ms": summary.as_dict(),
+        "end_to_end_ms": asdict(summary),
         "end_to_end_rounds_ms": latencies.rounds,
         "latencies_ms": latencies.flat,
-        "warnings": [warning.as_dict() for warning in latency_warnings(latencies.rounds)],
+        "warnings": [asdict(warning) for warning in latency_warnings(latencies.rounds)],
     }
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 
 import numpy as np
 import numpy.typing as npt
@@ -37,9 +37,6 @@ class LatencySummary:
     cv: float
     robust_cv: float
     """CV computed from the MAD: the spread without the slowest."""
-
-    def as_dict(self) -> dict[str, object]:
-        return asdict(self)
 
 
 def summarize(latencies: Sequence[float] | Floats) -> LatencySummary:
@@ -93,9 +90,6 @@ class StabilityWarning:
 
     def __str__(self) -> str:
         return f"{self.seen.format(*self.numbers)}; {self.advice}"
-
-    def as_dict(self) -> dict[str, object]:
-        return asdict(self)
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,7 +9,6 @@ from math import prod
 from model_profiling.analysis.causes.outside import (
     ATTENTION,
     around_outside,
-    calls_attention,
     calls_function,
     why_outside,
 )
@@ -27,7 +26,6 @@ from model_profiling.analysis.findings import (
     identities,
     line_or_layer,
     some_of,
-    source_line,
     where,
 )
 from model_profiling.analysis.operators import Operator
@@ -89,7 +87,7 @@ def _goes_with_its_call(case: SeriesCase, operator: Operator) -> bool:
 
 def _once(same: Sequence[Operator]) -> list[str]:
     weights = sum(".parametrizations." in f".{each.source.module_path}." for each in same)
-    masks, rolls = (sum(map(calls_attention, same)), sum(calls_function(each, "roll") for each in same))
+    masks, rolls = (sum(calls_function(each, call) for each in same) for call in (ATTENTION, "roll"))
     ways = (
         (
             weights,
@@ -243,7 +241,7 @@ def _around(case: SeriesCase, operator: Operator) -> Concern | None:
     # `Softmax` of a node, `native_layer_norm` of `aten::native_layer_norm.out`.
     plain = (each.source.operator.partition("::")[2].partition(".")[0] for each in beside)
     named = (each.source.node_kind or name or each.type for each, name in zip(beside, plain, strict=True))
-    names, line = list(dict.fromkeys(named)), source_line(beside[0])
+    names, line = list(dict.fromkeys(named)), beside[0].line
     facts = {"around": names, "cause_line": line}
     return Concern((operator,), where(beside[0]), f"around {some_of(names)}", facts, line=line)
 
@@ -320,8 +318,8 @@ def _cancelling(
     elif len(written) < len(everyone):
         note = _beside(known, undone)
     else:
-        note = _ATTENTION if all(map(calls_attention, written)) else _WRITTEN
-    line = source_line(written[0]) if written else ""
+        note = _ATTENTION if all(calls_function(each, ATTENTION) for each in written) else _WRITTEN
+    line = written[0].line if written else ""
     for operator in operators:
         facts = {"added_by_lowering": operator.origin == "lowering"}
         yield Concern((operator,), place, note, facts, line=line, between=not written)

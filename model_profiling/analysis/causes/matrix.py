@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 from math import prod
 from pathlib import PurePath
 
-from model_profiling.analysis.causes.outside import calls_attention
+from model_profiling.analysis.causes.outside import ATTENTION, calls_function
 from model_profiling.analysis.findings import (
     Concern,
     Finding,
@@ -229,7 +229,7 @@ def _why(operator: Operator, asked: str) -> tuple[str, str]:
             "this CPU has no fp16 arithmetic, so XNNPACK ran it in fp32",
             "measure fp16 on a CPU with fp16 arithmetic: this measurement says nothing about fp16",
         )
-    if asked == "fp16" and calls_attention(operator):
+    if asked == "fp16" and calls_function(operator, ATTENTION):
         return (
             "torch computes the steps of this call in fp32",
             "write the steps of attention yourself (torch.bmm, softmax, torch.bmm; transformers: "

@@ -17,7 +17,6 @@ from model_profiling.analysis.findings import (
     identities,
     line_or_layer,
     some_of,
-    source_line,
     where,
 )
 from model_profiling.analysis.operators import Operator
@@ -107,7 +106,7 @@ def outside_lines(series: SeriesAnalysis, outside: Sequence[Operator]) -> list[O
             line = (
                 why.call or why.operator,
                 why.remedy,
-                source_line(operator) or why.source or line_or_layer(operator),
+                operator.line or why.source or line_or_layer(operator),
             )
         lines.setdefault(line, {}).setdefault(call, []).append((operator, why))
     return [OutsideLine(tuple(calls.values())) for calls in lines.values()]
@@ -178,9 +177,7 @@ def outside(case: SeriesCase, free: Free) -> Finding | None:
         (
             *(_concern(line, call, calls) for line in lines for call in line.calls),
             *(
-                Concern(
-                    (each,), f"beside {where(near)}", _BECAUSE, {"reason": _BECAUSE}, line=source_line(near)
-                )
+                Concern((each,), f"beside {where(near)}", _BECAUSE, {"reason": _BECAUSE}, line=near.line)
                 for each, near in around
             ),
         ),
@@ -369,10 +366,6 @@ def _concern(line: OutsideLine, call: Sequence[Member], calls: Calls) -> Concern
 
 
 ATTENTION = "scaled_dot_product_attention"
-
-
-def calls_attention(operator: Operator) -> bool:
-    return calls_function(operator, ATTENTION)
 
 
 def calls_function(operator: Operator, function: str) -> bool:
