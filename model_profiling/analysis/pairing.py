@@ -128,6 +128,9 @@ class OperatorPair:
     ratio: float | None
     """With confidence if rounds or launches gave one, else from the times shown; None if neither."""
 
+    def __repr__(self) -> str:
+        return f"<OperatorPair {self.main.name}: {self.change}>"
+
     @property
     def main(self) -> Operator:
         """The longest operator, of the candidate if it has any."""
