@@ -76,6 +76,7 @@ def test_every_skill_has_what_an_assistant_needs(skill: skills.Skill) -> None:
         assert part in text, part
     assert re.search(r"^Next( skill)?: |^There is no next skill", text, re.MULTILINE)
     assert "| symptom | cause | fix |" in text
+    assert len(text.split()) <= 500, "an assistant reads it whole"
     assert len(re.findall(r"^```bash$", text, re.MULTILINE)) >= 2
     for block in re.findall(r"^```bash\n(.*?)^```", text, re.MULTILINE | re.DOTALL):
         assert '["answers"].items()' not in block or '["warnings"]' in block, (
