@@ -341,7 +341,9 @@ def test_matrix_operators_that_sme2_did_not_help_carry_a_reason() -> None:
         latency = Latency(experiment="on", threads=1, end_to_end_ms=summarize([untraced_us / 1e3]))
         measured = replace(on, measured=latency)
         for finding in causes([off, measured], [pair_series(off, measured)]):
-            says(str(finding.as_dict()["max_gain_of"]), named, "tracer")
+            bound = str(finding.as_dict()["max_gain_of"])
+            says(bound, named, "tracer")
+            assert ("left out" in bound) is (whole_us < 821)
             traced = findings[finding.id].max_gain_pct
             assert finding.max_gain_pct == pytest.approx((traced or 0) * 821 / whole_us, abs=0.02)
 
