@@ -13,7 +13,7 @@ from said import says
 
 from model_profiling import profile, profile_llm
 from model_profiling.analysis.causes import language
-from model_profiling.analysis.findings import Case
+from model_profiling.analysis.findings import SeriesCase
 from model_profiling.analysis.series import SeriesAnalysis
 from model_profiling.cli.main import main
 from model_profiling.config import names
@@ -262,7 +262,7 @@ def test_prompt_and_answer_are_measured_apart(caching, tmp_path) -> None:
 
 def _limits(prompt: SeriesAnalysis, answer: SeriesAnalysis) -> None:
     """What is found in each phase and could be saved, as on an Arm CPU."""
-    contexts = [Case(each) for each in (prompt, answer)]
+    contexts = [SeriesCase(each) for each in (prompt, answer)]
     copied, same = (language.cache_copies(each, each.series.operators) for each in contexts)
     assert copied is not None and same is not None
     # Written as a new tensor, and that copied back.
