@@ -1,4 +1,4 @@
-"""A setting is one field: it arrives in the manifest and where a job is made with no other edit."""
+"""A setting is one field and one option: it arrives in the manifest and in jobs with no other edit."""
 
 from __future__ import annotations
 
@@ -35,8 +35,19 @@ def job(run, step):
     arrived.add(run.config.schedule.patience_s)
     return make_job(run, step)
 Measuring.job = job
-target = ReplayTarget(SME2)
-options = ProfileOptions(patience_s=2.5, rounds=1)  # what `--patience 2.5` gives
+import click
+from model_profiling.cli import profile as command
+given = []
+def stop(_model, options, *_, **__):
+    given.append(options)
+    raise click.Abort
+command.profile_one = stop
+command.profile_command.params.append(click.Option(["--patience", "patience_s"], type=float))
+try:
+    command.profile_command.main([str(PROGRAM), "--quiet", "--patience", "2.5"], standalone_mode=False)
+except click.Abort:
+    (options,) = given
+target, options = ReplayTarget(SME2), ProfileOptions(**options.model_dump(exclude_unset=True) | {"rounds": 1})
 config = make_config(target, PROGRAM, Path(sys.argv[2]), options)
 measure_runs([(config, Start())], target)
 print(json.dumps([*arrived]))

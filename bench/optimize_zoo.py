@@ -83,7 +83,7 @@ def by_structure(row: Row, model: str, home: Path) -> Row:
 def measured(row: Row, model: str, home: Path, budget_s: float) -> Row:
     options = ProfileOptions(target=TargetChoice("host"), dtype=row.dtype, budget_s=budget_s, outdir=home)
     outcome = optimize_model(model, options)
-    found, before = outcome.found, read_export(outcome.original)
+    found, before = outcome.optimization, read_export(outcome.original)
     row = replace(row, before=Side.of(before), outside=left(before))
     if outcome.program is not None:
         after = read_export(outcome.program)

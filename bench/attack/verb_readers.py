@@ -20,7 +20,7 @@ from model_profiling.core.records import read_record, write_record
 from model_profiling.doctor.checks import phone_settings
 from model_profiling.export.records import (
     Accuracy,
-    Coverage,
+    DelegationCoverage,
     Deviation,
     ExportedMethod,
     ExportResult,
@@ -40,7 +40,7 @@ from model_profiling.report.language import (
 )
 from model_profiling.report.text import render_markdown
 from model_profiling.runner import features, fetching
-from model_profiling.runner.machine import FILES, Machine
+from model_profiling.runner.machine import FILES, MachineAnswers
 from model_profiling.runs import Run
 from model_profiling.store.store import Store, list_runs
 from model_profiling.store.tables import TABLES_AND_VIEWS
@@ -190,7 +190,7 @@ def _exports() -> list[bytes]:
     whole = ExportResult(
         model="m", source="/m.py:m", dtype="fp32", backend="xnnpack", seed=0, pte=Path("m.pte"),
         etrecord=Path("m.pte.etrecord"), graph=None, summary=Path("m.pte.json"), sha256="0", size_bytes=1,
-        inputs=("1x3 float32",), outputs=("1x3 float32",), coverage=Coverage(3, 1, (_OUTSIDE,), 0),
+        inputs=("1x3 float32",), outputs=("1x3 float32",), coverage=DelegationCoverage(3, 1, (_OUTSIDE,), 0),
         accuracy=Accuracy(close, close), seconds=1.0, versions={"torch": "2"}, calibration="",
         warnings=("w",), methods=(ExportedMethod("forward", {"x": "1x3 float32"}, 3, 4, 1),),
     )  # fmt: skip
@@ -233,7 +233,7 @@ def _machine(data: bytes, folder: Path) -> None:
     parse_settings(text)
     texts = {name: dict.fromkeys((FILES | COMMANDS).values(), text) for name in (FILES | COMMANDS)}
     for use in (read_device, device_id):
-        use(Machine(texts))
+        use(MachineAnswers(texts))
 
 
 _PHONE = b"""level: 87\nvoltage: 4100\ntemperature: 291\nstatus: 3\nAC powered: false\nlow_power=0

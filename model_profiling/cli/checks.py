@@ -10,11 +10,12 @@ import click
 from model_profiling.cli import frame
 from model_profiling.cli.progress import shown_progress
 from model_profiling.core.formatting import plural, size
-from model_profiling.doctor import examine, fetch_emulation
+from model_profiling.doctor import examine
 from model_profiling.doctor.checks import DEVICES
 from model_profiling.runner.cache import cache_root, remove_cache
 from model_profiling.runner.machine import parse_target
 from model_profiling.targets import open_target
+from model_profiling.targets.emulated import EmulatedTarget
 from model_profiling.targets.machine_lock import may_wait, measuring_alone
 from model_profiling.targets.remote.folder import Removed
 
@@ -43,7 +44,7 @@ def doctor_command(fetch: bool, devices: bool, as_json: bool) -> int:
     if fetch:
         with shown_progress(lines=True) as progress:
             progress.stage("getting what emulation needs")
-            fetch_emulation()
+            EmulatedTarget().prepare()
     diagnosis = examine()
     if as_json:
         frame.facts(diagnosis.as_dict())

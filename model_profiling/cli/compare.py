@@ -121,7 +121,12 @@ def compare_command(
             "name two runs A and B, or one run and its baseline: --against store:last-good"
         )
     programs = b is not None and are_programs(a, b)
-    _check_options(given, "a baseline" if against else "programs" if programs else "measurements")
+    compared = "a baseline" if against else "programs" if programs else "measurements"
+    for name, value in given.items():
+        if value and name not in _USED_BY[compared]:
+            users = " or ".join(what for what, used in _USED_BY.items() if name in used)
+            option = _SPELLED.get(name, name).replace("_", "-")
+            raise click.UsageError(f"--{option} is for {users}, not for {compared}: leave it out")
     shares = {"limit": limit, "memory_limit": memory_limit, "load_limit": load_limit}
     gates: dict[str, Any] = {name: pct if pct is None else pct / 100 for name, pct in shares.items()}
     if against and (fail_on or memory_limit is not None or load_limit is not None):
@@ -170,15 +175,6 @@ _USED_BY: dict[str, set[str]] = {
 }
 _SPELLED = {"budget_s": "budget", "lengths": "length", "values": "input"}
 """Options whose value has another name."""
-
-
-def _check_options(given: dict[str, Any], compared: str) -> None:
-    """Refuse options that have no effect on what is `compared`."""
-    for name, value in given.items():
-        if value and name not in _USED_BY[compared]:
-            users = " or ".join(what for what, used in _USED_BY.items() if name in used)
-            option = _SPELLED.get(name, name).replace("_", "-")
-            raise click.UsageError(f"--{option} is for {users}, not for {compared}: leave it out")
 
 
 def _own_folder(a: Path, b: Path) -> Path:

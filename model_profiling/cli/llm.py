@@ -91,7 +91,7 @@ def llm_command(
             model, options, run, prompts=prompts, positions=positions, progress=progress
         )
     code = print_warnings(outcome.warnings, quiet=quiet or as_json)
-    language = outcome.found
+    language = outcome.language
     if as_json:
         frame.facts({**language.facts(), **page_facts(outcome.report)})
         return code

@@ -123,23 +123,17 @@ def main(argv: Sequence[str] | None = None) -> int:
     with watched_output() as code_after:
         end_like_ctrl_c()
         try:
-            _refuse_odd_words(words)
+            for word in words:
+                # No file name and no page holds NUL, or the surrogates of bytes that are not UTF-8.
+                if re.search("[\0\ud800-\udfff]", word):
+                    odd = f"the argument {word!r} contains NUL, or bytes that are not UTF-8"
+                    raise InputError(odd, "rename the file with plain letters")
             # Not click's own main(): it prints an empty line on Ctrl-C.
             with program().make_context("sme2prof", words) as context:
                 outcome: object = context.command.invoke(context)
         except BaseException as ended:  # noqa: BLE001 (the rest is raised again)
             return code_after(_exit_code(ended))
         return code_after(outcome if isinstance(outcome, int) else 0)
-
-
-def _refuse_odd_words(words: Sequence[str]) -> None:
-    for word in words:
-        # No file name and no page holds NUL, or the surrogates that Python makes of bytes that are not UTF-8.
-        if re.search("[\0\ud800-\udfff]", word):
-            raise InputError(
-                f"the argument {word!r} contains NUL, or bytes that are not UTF-8",
-                "rename the file with plain letters",
-            )
 
 
 def run_reporting_failures(work: Callable[[], object]) -> int:

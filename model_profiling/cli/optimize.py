@@ -21,10 +21,6 @@ from model_profiling.workflow.optimize import OptimizeOutcome, optimize_model
 from model_profiling.workflow.profile import ProfileOptions
 
 
-def _as_names(_context: click.Context, _option: click.Parameter, text: str | None) -> tuple[str, ...]:
-    return tuple(name.strip() for name in (text or "").split(",") if name.strip())
-
-
 @frame.command(
     "optimize",
     example="""sme2prof optimize my_model.py:make
@@ -40,7 +36,7 @@ def _as_names(_context: click.Context, _option: click.Parameter, text: str | Non
 @click.option("--target", default="auto", show_default=True, help=f"Where: {', '.join(target_kinds())}.")
 @frame.threads_option
 @frame.budget_of("60", "(one half chooses, the other confirms; each makes at least six launches)")
-@click.option("--only", callback=_as_names, metavar="NAME,...", help="Try only these rewrites.")
+@click.option("--only", default="", metavar="NAME,...", help="Try only these rewrites.")
 @frame.case_options()
 @click.option(
     "--outdir", type=frame.FOLDER, show_default="out_MODEL", help="Folder for artifacts/ and runs/."
@@ -51,7 +47,7 @@ def optimize_command(
     *,
     model: str,
     target: str,
-    only: tuple[str, ...],
+    only: str,
     no_wait: bool,
     quiet: bool,
     as_json: bool,
@@ -72,34 +68,34 @@ def optimize_command(
             model,
             ProfileOptions(target=parse_target(target), **settings),
             RunOptions(command_line=frame.command_line()),
-            only=only,
+            only=tuple(name.strip() for name in only.split(",") if name.strip()),
             progress=progress,
         )
     failed = print_warnings(outcome.warnings, quiet=quiet or as_json)
     if as_json:
         frame.facts(
             {
-                **record_json(outcome.found),
-                "verdict": outcome.found.verdict,
+                **record_json(outcome.optimization),
+                "verdict": outcome.optimization.verdict,
                 "program": str(outcome.program) if outcome.program else None,
                 "report": str(outcome.report.with_suffix(names.HTML)),
             }
         )
     else:
         _print(outcome, quiet=quiet)
-    return failed or (0 if outcome.found.helped else 1)
+    return failed or (0 if outcome.optimization.helped else 1)
 
 
 def _print(outcome: OptimizeOutcome, *, quiet: bool) -> None:
-    found = outcome.found
+    optimization = outcome.optimization
     if not quiet:
-        tables = [rewrites_table(found)] if found.rewrites else []
-        frame.say(render_terminal([*tables, sides_table(found)]))
-        if found.not_timed:
-            frame.say(f"No time was measured: {found.not_timed}.")
-        for text in found.left if not found.helped else ():
+        tables = [rewrites_table(optimization)] if optimization.rewrites else []
+        frame.say(render_terminal([*tables, sides_table(optimization)]))
+        if optimization.not_timed:
+            frame.say(f"No time was measured: {optimization.not_timed}.")
+        for text in optimization.left if not optimization.helped else ():
             frame.say(f"Stays outside: {text}")
         frame.say_wrote(outcome.report.with_suffix(names.HTML))
         if outcome.program:
             frame.say_wrote(outcome.program)
-    frame.say(found.verdict)
+    frame.say(optimization.verdict)

@@ -13,7 +13,6 @@ from model_profiling.cli.progress import measuring
 from model_profiling.core.errors import InputError
 from model_profiling.core.number_formats import FORMATS, FORMATS_HELP, parse_format
 from model_profiling.core.records import record_json
-from model_profiling.export.records import BACKENDS
 from model_profiling.report.dtypes import dtypes_table
 from model_profiling.report.run_report import ladder_table
 from model_profiling.report.text import render_terminal
@@ -154,7 +153,6 @@ def _dtypes(_context: click.Context, _option: click.Parameter, text: str | None)
 @frame.keep_option
 @frame.calibrate_option
 @frame.optimize_option
-@click.option("--backend", type=click.Choice(BACKENDS), show_default="xnnpack", help="Backend to export for.")
 @frame.case_options()
 @frame.threads_option
 @frame.budget_option
@@ -228,7 +226,7 @@ def _print_one(outcome: ProfileOutcome, *, ladder: bool, quiet: bool, as_json: b
 
 
 def _print_dtypes(several: DtypesOutcome, *, ladder: bool, quiet: bool, as_json: bool) -> int:
-    dtypes = several.found
+    dtypes = several.comparison
     # The verdict comes last: on a terminal that is what people read first.
     code = print_warnings(several.warnings, quiet=quiet or as_json)
     for side in dtypes.failed:

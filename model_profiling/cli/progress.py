@@ -1,4 +1,4 @@
-"""Progress on stderr: a live line on a terminal, plain lines in a log, JSON lines for a driving program."""
+"""Progress on stderr: lines with a live count for a person, JSON lines for a driving program."""
 
 from __future__ import annotations
 
@@ -8,64 +8,20 @@ import os
 import signal
 import sys
 import threading
-import time
 from collections.abc import Iterator
-from typing import TYPE_CHECKING
 
-from model_profiling.core.formatting import duration, printable
-from model_profiling.core.stdio import Lines, Progress, Silent, counted, watching
-
-if TYPE_CHECKING:
-    from rich.text import Text
+from model_profiling.core.stdio import Lines, Progress, Silent, watching
 
 DRIVEN = "SME2PROF_PROGRESS"
 """Set to `json` by a program that drives this one: it reads progress as JSON lines from stderr and holds
 stdin open. When stdin ends, the driver is gone, and the work ends as on Ctrl-C."""
 
 
-class LiveLine(Progress):
-    """A spinner with the current stage, its progress, the time it has taken and the time left."""
-
-    def __init__(self) -> None:
-        from rich.console import Console
-
-        # A duplicate of stderr: output to stderr is held back while torch works, and this line must not be.
-        self._stream = os.fdopen(os.dup(sys.stderr.fileno()), "w", encoding="utf-8")
-        self._console = Console(file=self._stream, force_terminal=True)
-        self._status = self._console.status("")
-        self._stage, self._count = "", ""
-        self._began = time.monotonic()
-
-    def __enter__(self) -> LiveLine:
-        self._status.update(self)  # asked again for every picture of the spinner, so that seconds count up
-        self._status.start()
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self._status.stop()
-        self._stream.close()
-
-    def stage(self, text: str) -> None:
-        self._stage, self._count, self._began = text, "", time.monotonic()
-
-    def advance(self, done: int, total: int, text: str = "") -> None:
-        self._count = counted(self._began, done, total, text)
-
-    def __rich__(self) -> Text:
-        """One line, however narrow the terminal; `Text` because brackets in names are not markup."""
-        from rich.text import Text
-
-        spent = f"[{duration(time.monotonic() - self._began)}] " if self._stage else ""
-        text = printable(" ".join(f"{spent}{self._stage} {self._count}".split()))
-        room = self._console.width - len("* ") - 1
-        return Text(text if len(text) <= room else text[: room - 3] + "...")
-
-
 class JsonLines(Progress):
     """A JSON object per step: `{"stage": "measuring", "done": 3, "total": 12, "text": ""}`."""
 
     def __init__(self) -> None:
-        # A duplicate of stderr, as in LiveLine.
+        # A duplicate of stderr, as in `Lines`.
         self._stream = os.fdopen(os.dup(sys.stderr.fileno()), "w", encoding="utf-8")
         self._stage = ""
 
@@ -103,10 +59,9 @@ def shown_progress(*, lines: bool = False, quiet: bool = False) -> Iterator[Prog
         progress: Progress = Silent()
         if os.environ.get(DRIVEN) == "json":
             progress = stack.enter_context(JsonLines())
-        elif not quiet and sys.stderr.isatty():
-            progress = stack.enter_context(LiveLine())
-        elif not quiet and lines:
+        elif not quiet and (lines or sys.stderr.isatty()):
             progress = Lines()
+            stack.callback(progress.end)
         stack.enter_context(watching(progress))
         yield progress
 

@@ -60,7 +60,7 @@ def check_latencies(path: Path) -> tuple[Times, int, int]:
 def why_not_compared(before: Path, after: Path) -> str | None:
     """Why the times in two files must not be compared; files of an unknown machine are not questioned."""
     origins = [origin_of_file(path) for path in (before, after)]
-    return None if any(found.times is Times.UNKNOWN for found in origins) else why_not_comparable(*origins)
+    return None if any(origin.times is Times.UNKNOWN for origin in origins) else why_not_comparable(*origins)
 
 
 def read_latencies(path: Path, *, warmup_runs: int = 0, turn_length: int = 0) -> Latencies:
@@ -71,17 +71,17 @@ def read_latencies(path: Path, *, warmup_runs: int = 0, turn_length: int = 0) ->
         table = read_etdump(path)
         runs = table.duration_ns[table.name == table.name_index(EXECUTE)]
         counted = tuple((runs[counted_runs(len(runs), warmup_runs, turn_length)] / 1e6).tolist())
-        found = Latencies(path, "etdump", (counted,), tracer_on=True)
+        latencies = Latencies(path, "etdump", (counted,), tracer_on=True)
     else:
-        found = _from_text(path)
-    if not found.flat:
+        latencies = _from_text(path)
+    if not latencies.flat:
         raise FormatError(f"{path} contains no latency", "use a file with at least one run")
-    for value in found.flat:
+    for value in latencies.flat:
         if not math.isfinite(value) or value < 0:
             raise FormatError(
                 f"{path}: {value} is not a latency", "a latency is a finite number, not negative"
             )
-    return found
+    return latencies
 
 
 def _from_text(path: Path) -> Latencies:

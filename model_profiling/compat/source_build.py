@@ -24,14 +24,14 @@ from pathlib import Path
 from model_profiling.compat import ArgumentParser
 from model_profiling.config.reading import RECORD, build_record
 from model_profiling.core import files
-from model_profiling.core.errors import InputError, RunError, SetupError
+from model_profiling.core.errors import InputError, SetupError
 from model_profiling.core.hints import install_extra
 from model_profiling.core.process import run
 from model_profiling.core.safe_read import read_json
 from model_profiling.core.stdio import checked_output, current_progress
+from model_profiling.doctor.checks import TOOLCHAIN, ndk_folder
 from model_profiling.runner.__main__ import run_program, say, tell
 from model_profiling.runner.features import is_arm
-from model_profiling.targets.remote.folder import read_elf
 
 URL = "https://github.com/pytorch/executorch.git"
 PLATFORMS = {"mac-arm64": "Darwin", "linux-arm64": "Linux", "android-arm64-v9a": ""}
@@ -58,9 +58,8 @@ _WRITTEN = """\
 Nothing was built: each is a small program over the kit's own runner, which switches SME2 at run time. A
 config that names one of them uses the kit's runner. To build ExecuTorch's own: --from-source DIR."""
 _NOT_NEEDED = """\
-These runners are not needed for profiling: the kit's own (runner_path "builtin") compiles in seconds and
-switches SME2 at run time. Each runner of ExecuTorch takes 11 to 16 minutes to build on 2 cores; a build
-that is stopped continues later."""
+Profiling does not need these runners: the kit's own (runner_path "builtin") compiles in seconds and switches
+SME2 at run time. Each takes 11 to 16 minutes to build on 2 cores; a build that is stopped continues later."""
 
 
 @checked_output
@@ -122,7 +121,8 @@ def choose_presets(wanted: Sequence[str], *, every: bool = False) -> list[str]:
     """Return the presets by name, or by group (`timing`, `xnnlog`, `all`): those that can be built here, or
     `every` one. Android's belong to a group if ANDROID_NDK names an NDK."""
     system = platform.system() if is_arm(platform.machine()) else None
-    usual = [name for name in PRESETS if every or _system(name) == system or (_ndk() and not _system(name))]
+    ndk = ndk_folder()
+    usual = [name for name in PRESETS if every or _system(name) == system or (ndk and not _system(name))]
     groups = {
         "timing": [name for name in usual if not name.endswith("-xnnlog")],
         "xnnlog": [name for name in usual if name.endswith("-xnnlog")],
@@ -144,11 +144,6 @@ def choose_presets(wanted: Sequence[str], *, every: bool = False) -> list[str]:
 def _system(preset: str) -> str:
     """Return the system that a preset is built on; empty for Android's, which is cross-compiled."""
     return PLATFORMS[preset.removesuffix("-xnnlog").removesuffix("-sme2-off")]
-
-
-def _ndk() -> str | None:
-    names = ("ANDROID_NDK", "ANDROID_NDK_HOME", "ANDROID_NDK_ROOT")
-    return next((os.environ[name] for name in names if os.environ.get(name)), None)
 
 
 def _path() -> str:
@@ -173,7 +168,7 @@ def cache_variables(preset: str) -> dict[str, str]:
     if _system(preset) == "Darwin":
         variables["CMAKE_OSX_ARCHITECTURES"] = "arm64"
     elif not _system(preset):
-        toolchain = Path(_ndk() or "", "build/cmake/android.toolchain.cmake").expanduser()
+        toolchain = Path(ndk_folder() or "", TOOLCHAIN).expanduser()
         if not toolchain.is_file():
             raise SetupError(
                 f"there is no {toolchain}", "set ANDROID_NDK to the folder of an NDK r27 or newer"
@@ -200,10 +195,7 @@ def build_runner(checkout: Path, preset: str, configure: Sequence[str], build: S
         _step(f"configuring {preset}", configure, log)
         check_switches(program.parent, preset)
         _step(f"building {preset}", build, log)
-        _check_program(program, preset)
-        ask = ["git", "-C", str(checkout), "rev-parse", "HEAD"]
-        commit = run(ask, timeout=60).stdout.strip() if (checkout / ".git").exists() else None
-        _record(program, preset, sme2="-sme2-off" not in preset, commit=commit)
+        _record(program, preset, sme2="-sme2-off" not in preset)
     return program
 
 
@@ -217,12 +209,11 @@ def _step(title: str, command: Sequence[str], log: Path) -> None:
             progress.advance(int(counted[1]), int(counted[2]))
 
     done = run(command, timeout=_LIMIT_S, env={"PATH": _path()}, heard=hear)
-    files.write_text(log, f"$ {shlex.join(command)}\n{done.stdout}{done.stderr}")
+    output = f"{done.stdout}{done.stderr}"
+    files.write_text(log, f"$ {shlex.join(command)}\n{output}")
     if not done.ok:
         # CMake prints the place on one line and the error on the next.
-        complaint = re.search(
-            r"^.*\berror\b.*(?:(?<=:)\s{1,99}.*)?", f"{done.stdout}{done.stderr}", re.I | re.M
-        )
+        complaint = re.search(r"^.*\berror\b.*(?:(?<=:)\s{1,99}.*)?", output, re.I | re.M)
         reason = " ".join(complaint[0].split()) if complaint else f"exit code {done.returncode}"
         raise SetupError(f"{title} failed: {reason}", f"see {log}")
 
@@ -232,41 +223,19 @@ def check_switches(folder: Path, preset: str) -> None:
     again = f"rm -r {folder}, and use a compiler with SME2 (clang 18, GCC 14 or newer; CC and CXX choose it)"
     text = json.dumps(read_json(folder / "compile_commands.json", fix=again))
     sme2 = "0" if "-sme2-off" in preset else "1"
-    level = "5" if preset.endswith("-xnnlog") else "0"
     for name, wanted in (("XNN_ENABLE_ARM_SME", sme2), ("XNN_ENABLE_ARM_SME2", sme2)):
         values = set(re.findall(rf"-D{name}=(\d)", text))
         if values != {wanted}:
             actual = "/".join(sorted(values)) or "not set"
             raise SetupError(f"{preset}: {name} is {actual} in compile_commands.json, not {wanted}", again)
-    # XNNPACK sets its own level first; the last one on the line counts.
-    levels = {
-        given[-1] for line in text.split('"command"') if (given := re.findall(r"-DXNN_LOG_LEVEL=(\d)", line))
-    }
-    if levels != {level}:
-        raise SetupError(f"{preset}: XNNPACK's log level is not {level}", "use ExecuTorch 1.5 or newer")
-
-
-def _check_program(program: Path, preset: str) -> None:
-    if not program.is_file():
-        raise SetupError(f"the build left no {program}", "look at its log")
-    if not _system(preset):
-        elf = read_elf(program)
-        if elf is None or elf.machine != "aarch64":
-            raise RunError(f"{program} is not a program for 64-bit Arm", "look at its log")
-        return
-    done = run([program, "--help"], timeout=60)
-    # gflags answers --help with exit code 1.
-    if not all(flag in done.stdout + done.stderr for flag in ("model_path", "num_executions", "etdump_path")):
-        how = done.signal_name or f"exit code {done.returncode}"
-        raise RunError(f"{program} --help is not that of an executor_runner ({how})", "look at its log")
 
 
 def _parser() -> argparse.ArgumentParser:
     parser = ArgumentParser(
         prog="build_runners.sh", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    here = Path("executorch")
-    parser.add_argument("--executorch", type=Path, default=here, help="where the small programs are put")
+    what = "where the small programs are put"
+    parser.add_argument("--executorch", type=Path, default=Path("executorch"), help=what)
     what = "build from this checkout (default: executorch)"
     parser.add_argument("--from-source", type=Path, nargs="?", const=True, metavar="DIR", help=what)
     what = "preset names, or timing, xnnlog or all: those that this machine can build (default: timing)"

@@ -29,15 +29,11 @@ def validate_setup(description: str | None) -> int:
     options = parser.parse_args()
     end_like_ctrl_c()
     try:
-        return _check(options)
+        diagnosis = prerequisites(phones=options.android_run) if options.prerequisites else examine()
+        programs = program_checks(options.model) if options.model is not None else ()
     except KeyboardInterrupt:
         sys.stderr.write("error: interrupted\n")
         return 130
-
-
-def _check(options: argparse.Namespace) -> int:
-    diagnosis = prerequisites(phones=options.android_run) if options.prerequisites else examine()
-    programs = program_checks(options.model) if options.model is not None else ()
     diagnosis = replace(diagnosis, checks=(*diagnosis.checks, *programs))
     text = diagnosis.as_text()
     sys.stdout.write(printable(json.dumps(diagnosis.as_dict(), indent=2) if options.json else text) + "\n")

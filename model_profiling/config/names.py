@@ -199,6 +199,17 @@ def fed_in_words(
     return (*sized, *valued)
 
 
+def case_words(
+    method: str | None, sizes: Mapping[str, Sequence[int]], values: Mapping[str, Sequence[float]]
+) -> list[str]:
+    """The options of `sme2prof profile` for this method, and these sizes and values of inputs."""
+    words = ["--method", method] if method else []
+    for option, given, joint in (("--length", sizes, "x"), ("--input", values, ",")):
+        for name, numbers in given.items():
+            words += [option, f"{name}={joint.join(repr(number).removesuffix('.0') for number in numbers)}"]
+    return words
+
+
 def _in_short(values: Sequence[float]) -> str:
     """`256`, `3,7`, or `0-127` for positions of many tokens, which would make too long a file name."""
     rising = all(after == before + 1 for before, after in itertools.pairwise(values))

@@ -245,7 +245,10 @@ def _resolved(config: ProfileConfig, folder: Path, builtin: bool) -> ProfileConf
     for experiment in config.experiments:
         update: dict[str, str] = {"sme2": experiment.side}
         if experiment.runner is not None:
-            path = _runner(experiment.runner, folder)
+            path = found_path(experiment.runner, folder)
+            if not path.exists():  # it may also start in the ExecuTorch checkout, as in the earlier kit
+                in_checkout = found_path(Path("executorch") / experiment.runner, folder)
+                path = in_checkout if in_checkout.exists() else path
             built = build_record(path)
             # A program that `build_runners.sh` put over the kit's runner is that runner.
             own = builtin or built.get("runner") == BUILTIN
@@ -297,13 +300,6 @@ def _starts(folder: Path) -> tuple[Path, ...]:
     return folder, Path.cwd(), Path.cwd() / "model_profiling"
 
 
-def _runner(path: Path, folder: Path) -> Path:
-    """A runner's path may also start in the ExecuTorch checkout, as in the earlier kit."""
-    here = found_path(path, folder)
-    inside = here if here.exists() else found_path(Path("executorch") / path, folder)
-    return inside if inside.exists() else here
-
-
 def _absolute(path: Path) -> Path:
     return Path(os.path.normpath(path))
 
@@ -321,17 +317,13 @@ def _setting_problems(config: ProfileConfig) -> Iterator[Problem]:
         if first != place:
             same = f"is {experiment.name!r}, like experiments[{first}]"
             yield Problem(f"{where}.name", same, "give every experiment its own name")
-        yield from _switch_problems(experiment, where)
+        if experiment.sme2 == "on" and {"sme2", "sme"} & set(experiment.disable):
+            fix = 'set sme2 to "off" or disable less'
+            yield Problem(f"{where}.disable", 'switches SME2 off while sme2 is "on"', fix)
+        if experiment.runner is not None and experiment.disable:
+            fix = 'set runner_path to "builtin" or drop disable'
+            yield Problem(f"{where}.disable", "only the kit's own runner can switch features off", fix)
     yield from _target_problems(config.target)
-
-
-def _switch_problems(experiment: Experiment, where: str) -> Iterator[Problem]:
-    if experiment.sme2 == "on" and {"sme2", "sme"} & set(experiment.disable):
-        fix = 'set sme2 to "off" or disable less'
-        yield Problem(f"{where}.disable", 'switches SME2 off while sme2 is "on"', fix)
-    if experiment.runner is not None and experiment.disable:
-        fix = 'set runner_path to "builtin" or drop disable'
-        yield Problem(f"{where}.disable", "only the kit's own runner can switch features off", fix)
 
 
 def _same_runner_problems(config: ProfileConfig) -> Iterator[Problem]:

@@ -32,18 +32,18 @@ class Series:
     def __str__(self) -> str:
         return with_threads(self.experiment, self.threads)
 
-    def among(self, known: Collection[Series]) -> str:
-        """Return what tells it from the others in `known`: its experiment, its threads, both, or nothing."""
+    def among(self, others: Collection[Series]) -> str:
+        """Return what tells it from `others`: its experiment, its threads, both, or nothing."""
         several = [
-            len({series.experiment for series in known}) > 1,
-            len({series.threads for series in known}) > 1,
+            len({series.experiment for series in others}) > 1,
+            len({series.threads for series in others}) > 1,
         ]
         words = (self.experiment, plural(self.threads, "thread") if self.threads else "")
         return ", ".join(text for text, needed in zip(words, several, strict=True) if text and needed)
 
-    def spoken(self, known: Collection[Series]) -> str:
+    def spoken(self, others: Collection[Series]) -> str:
         """Return it as `among` does, but never nothing: a series alone is named by its threads."""
-        return self.among(known) or (plural(self.threads, "thread") if self.threads else self.experiment)
+        return self.among(others) or (plural(self.threads, "thread") if self.threads else self.experiment)
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,8 +87,8 @@ def switch_in_name(text: str) -> Switch | None:
 
 def switch_in_label(text: str) -> Switch | None:
     """Like `switch_in_name`, for what people call a side: `SME2 off`, `Off`."""
-    if said := switch_in_name(text.replace(" ", "_")):
-        return said
+    if switch := switch_in_name(text.replace(" ", "_")):
+        return switch
     words = {word.lower() for word in _BARE.findall(text)}
     return None if len(words) != 1 else "off" if "off" in words else "on"
 
@@ -107,7 +107,7 @@ def default_label(baseline: Series, candidate: Series) -> str:
 def natural_pairs(switches: Iterable[tuple[Series, Switch | None]]) -> tuple[Pair, ...]:
     """Pair each SME2-off series with the SME2-on series that differs only in the switch."""
     sides = list(switches)
-    bare = {series.experiment: _bare(series.experiment) for series, _ in sides}
+    bare = {series.experiment: without_switch(series.experiment.lower(), "") for series, _ in sides}
     if len(bare) == 2:
         bare = dict.fromkeys(bare, "")  # with only two experiments, there is no other partner
     on: dict[tuple[int | None, str], list[Series]] = {}
@@ -132,10 +132,6 @@ def without_switch(name: str, instead: str) -> str:
     """Replace the part of `name` that says whether SME2 is on or off."""
     replaced = _MARKS.sub(instead, name)
     return replaced if replaced != name else _BARE.sub(instead, name)
-
-
-def _bare(name: str) -> str:
-    return without_switch(name.lower(), "")
 
 
 # Remarks that a person should know before trusting a result.
@@ -213,9 +209,11 @@ _NAMED = 12
 """How many series a line names."""
 
 
-def warning_lines(remarks: Iterable[Diagnostic], known: Collection[Series] = ()) -> tuple[WarningLine, ...]:
+def warning_lines(
+    remarks: Iterable[Diagnostic], all_series: Collection[Series] = ()
+) -> tuple[WarningLine, ...]:
     """Return one line per kind with the series it concerns, the most important first. Names say only what
-    tells a series from the others in `known`."""
+    tells a series from the rest of `all_series`."""
     kinds: dict[str, list[Diagnostic]] = {}
     for remark in dict.fromkeys(remarks):
         kinds.setdefault(remark.code, []).append(remark)
@@ -224,24 +222,24 @@ def warning_lines(remarks: Iterable[Diagnostic], known: Collection[Series] = ())
             kind,
             alike[0].weight,
             tuple(dict.fromkeys(remark.series for remark in alike if remark.series)),
-            _text(alike, known),
+            _text(alike, all_series),
         )
         for kind, alike in kinds.items()
     ]
     return tuple(sorted(lines, key=lambda line: (line.weight, _ORDER.get(line.kind, len(_ORDER)))))
 
 
-def name_series(series: Collection[Series], known: Collection[Series] = ()) -> str:
-    """For example `a, 1 thread; a, 2 threads`; without what all of `known` have in common."""
-    strange = not set(series) <= set(known)
-    names = dict.fromkeys(str(one) if strange else one.among(known) for one in series)
+def name_series(series: Collection[Series], all_series: Collection[Series] = ()) -> str:
+    """For example `a, 1 thread; a, 2 threads`; without what `all_series` have in common."""
+    strange = not set(series) <= set(all_series)
+    names = dict.fromkeys(str(one) if strange else one.among(all_series) for one in series)
     listed = [name for name in names if name]
     if len(listed) > _NAMED + 1:
         listed[_NAMED:] = [f"{len(listed) - _NAMED} more"]
     return "; ".join(listed)
 
 
-def _text(remarks: Sequence[Diagnostic], known: Collection[Series]) -> str:
+def _text(remarks: Sequence[Diagnostic], all_series: Collection[Series]) -> str:
     """Join remarks of one kind; texts that differ are shown with their series."""
     first = remarks[0]
     advice = first.advice if len({remark.advice for remark in remarks}) == 1 else None
@@ -250,7 +248,7 @@ def _text(remarks: Sequence[Diagnostic], known: Collection[Series]) -> str:
         alike.setdefault((remark.seen, remark.advice), []).append(remark)
     lines = []
     for (_, own), members in alike.items():
-        names = name_series([remark.series for remark in members if remark.series], known)
+        names = name_series([remark.series for remark in members if remark.series], all_series)
         text = "; ".join(filter(None, (_with_ranges(members), own if advice is None else "")))
         lines.append(f"{names}: {text}" if names else text)
     if len(lines) > _SHOWN:

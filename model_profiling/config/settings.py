@@ -124,10 +124,6 @@ def as_list(value: object) -> object:
     return [value] if isinstance(value, int) and not isinstance(value, bool) else value
 
 
-def _as_cpus(value: object) -> object:
-    return [value] if isinstance(value, str) else as_list(value)
-
-
 def _as_cpu(value: object) -> object:
     if isinstance(value, int) and not isinstance(value, bool) and 0 <= value < _MOST_CPUS:
         return value
@@ -163,7 +159,7 @@ Cpus = Annotated[
     tuple[Cpu, ...],
     Field(max_length=_MOST_CPUS),
     AfterValidator(each_once),
-    BeforeValidator(_as_cpus),
+    BeforeValidator(lambda value: [value] if isinstance(value, str) else as_list(value)),
     WithJsonSchema(_CPUS),
 ]
 Features = Annotated[tuple[Feature, ...], Field(max_length=len(get_args(Feature))), AfterValidator(each_once)]
@@ -404,7 +400,9 @@ class ProfileConfig(Settings):
                 for pair in wanted
             )
         timing = [experiment for experiment in self.experiments if experiment.mode == "timing"]
-        natural = natural_pairs((series, each.sme2) for each in timing for series in each.series)
+        natural = natural_pairs(
+            (series, experiment.sme2) for experiment in timing for series in experiment.series
+        )
         if len(timing) != 2:
             return natural
         label = "SME2 on vs off"  # of the only two

@@ -232,9 +232,9 @@ class Tables:
     def fields(self, field: int, width: int) -> Int64:
         """Return where each table stores a field; 0 where it is left out."""
         slot = 4 + 2 * field
-        known = self._vtable_size >= slot + 2
+        present = self._vtable_size >= slot + 2
         offset = np.zeros(len(self._vtable), np.int64)
-        offset[known] = gather(self.buffer, self._vtable[known] + slot, "u16", self.what)
+        offset[present] = gather(self.buffer, self._vtable[present] + slot, "u16", self.what)
         outside = (offset > 0) & ((offset < 4) | (offset + width > self._table_size))
         refuse(self.buffer, outside, self._vtable, f"{self.what} has a field outside of itself")
         if not offset.any():
@@ -285,19 +285,19 @@ def refuse(buffer: FlatBuffer, bad: NDArray[np.bool_], at: Int64, what: str) -> 
 def _distinct(values: Int64) -> tuple[Int64, NDArray[np.intp]]:
     """Return the distinct values, and for each value its index among them."""
     which = np.zeros(len(values), np.intp)
-    found: list[int] = []
+    values_so_far: list[int] = []
     left = np.ones(len(values), np.bool_)
     # There are nearly always only a few, and then this is many times faster than sorting.
     while left.any():
-        if len(found) == 16:
+        if len(values_so_far) == 16:
             distinct = np.unique(values)
             return distinct, np.searchsorted(distinct, values)
         value = int(values[int(left.argmax())])
         same = values == value
-        which[same] = len(found)
-        found.append(value)
+        which[same] = len(values_so_far)
+        values_so_far.append(value)
         left &= ~same
-    return np.array(found, np.int64), which
+    return np.array(values_so_far, np.int64), which
 
 
 def _dtype(kind: str) -> np.dtype[np.generic]:

@@ -42,15 +42,15 @@ def listing(words: Iterable[str]) -> str:
     return f"{', '.join(most)} and {last}" if most else last
 
 
-def counts(found: Mapping[str, int]) -> str:
+def counts(numbers: Mapping[str, int]) -> str:
     """`attention (12), masks (2)`."""
-    return ", ".join(f"{name} ({count})" for name, count in found.items())
+    return ", ".join(f"{name} ({count})" for name, count in numbers.items())
 
 
-def did_you_mean(word: str, known: Iterable[str]) -> str:
+def did_you_mean(word: str, choices: Iterable[str]) -> str:
     """`did you mean 'export'?`, or empty if nothing known is close. Case and separators do not count; a
     known name may begin with the word, resemble it, or contain it."""
-    names, letters = {_letters(name): name for name in known}, _letters(word)
+    names, letters = {_letters(name): name for name in choices}, _letters(word)
     containing = [name for name in names if len(letters) > 2 and letters in name]
     beginning = [name for name in containing if name.startswith(letters)]
     import difflib  # only for mistakes: it would take a part of `--help`

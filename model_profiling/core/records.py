@@ -44,10 +44,12 @@ def read_record(
         content = upgrade(content)
     if "schema_version" not in content:
         raise FormatError(f"{path}: schema_version: required", fix)
-    known = {each.name: each.default for each in dataclasses.fields(cast("Any", kind))}.get("schema_version")
-    if known is not None and content["schema_version"] != known:
+    version_here = {field.name: field.default for field in dataclasses.fields(cast("Any", kind))}.get(
+        "schema_version"
+    )
+    if version_here is not None and content["schema_version"] != version_here:
         version = json.dumps(content["schema_version"])
-        raise FormatError(f"{path} has schema_version {version}, and this kit reads {known}", fix)
+        raise FormatError(f"{path} has schema_version {version}, and this kit reads {version_here}", fix)
     return parse_record(kind, content, str(path), fix)
 
 

@@ -35,7 +35,7 @@ _NOT_READ = 141
 """What a shell reports for a program that SIGPIPE ended: 128 plus the signal's number."""
 
 
-class _Watched(io.FileIO):
+class _WatchedFile(io.FileIO):
     """Remembers the first failed write, even if the caller ignores it."""
 
     problem: OSError | None = None
@@ -92,7 +92,7 @@ def lost_output() -> OSError | None:
     except OSError as problem:
         return problem
     raw = getattr(getattr(sys.stdout, "buffer", None), "raw", None)
-    return raw.problem if isinstance(raw, _Watched) else None
+    return raw.problem if isinstance(raw, _WatchedFile) else None
 
 
 def say_aside(text: str, end: str = "\n") -> None:
@@ -111,7 +111,7 @@ def _watching_output() -> Iterator[None]:
     if theirs is not sys.__stdout__ or not isinstance(theirs, io.TextIOWrapper):
         yield
         return
-    raw = _Watched(theirs.fileno(), "wb", closefd=False)
+    raw = _WatchedFile(theirs.fileno(), "wb", closefd=False)
     ours = io.TextIOWrapper(
         io.BufferedWriter(raw), theirs.encoding, theirs.errors, line_buffering=theirs.line_buffering
     )
@@ -219,6 +219,9 @@ class Lines(Progress):
     def __init__(self) -> None:
         self._stage = ""
         self._began = self._shown = time.monotonic()
+        # A duplicate of stderr: output to stderr is held back while torch works.
+        terminal = os.dup(sys.stderr.fileno()) if sys.stderr.isatty() else None
+        self._terminal = None if terminal is None else os.fdopen(terminal, "w", encoding="utf-8")
 
     def stage(self, text: str) -> None:
         if text != self._stage:
@@ -228,14 +231,26 @@ class Lines(Progress):
 
     def advance(self, done: int, total: int, text: str = "") -> None:
         count = f"{self._stage} {counted(self._began, done, total, text)}"
-        if sys.stderr.isatty():
+        if self._terminal:
             self._write(count[: shutil.get_terminal_size().columns - 1], "")
         elif done >= total or time.monotonic() - self._shown >= _SECONDS_BETWEEN_LINES:
             self._shown = time.monotonic()
             self._write(count, "\n")
 
+    def end(self) -> None:
+        """Erase the count that stays in a terminal's last line."""
+        if self._terminal:
+            self._write("", "")
+            self._terminal.close()
+
     def _write(self, text: str, end: str) -> None:
-        say_aside(f"{_ERASE if sys.stderr.isatty() else ''}{no_command(printable(in_short(text)))}", end)
+        safe = no_command(printable(in_short(text)))
+        if not self._terminal:
+            say_aside(safe, end)
+            return
+        with contextlib.suppress(OSError):
+            self._terminal.write(f"{_ERASE}{safe}{end}")
+            self._terminal.flush()
 
 
 _watching: contextvars.ContextVar[Progress] = contextvars.ContextVar("watching")

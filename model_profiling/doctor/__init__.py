@@ -89,13 +89,10 @@ def examine() -> Diagnosis:
     host = _host(CheckList(results).ok)
     there = shutil.which("ssh") is not None
     reach = "latency on any Arm Linux machine that you reach with ssh" if there else "no ssh is installed"
-    targets = (host, emulated, _android(devices), TargetState("ssh", there, reach))
+    phones = f"latency on {', '.join(devices)}" if devices else "adb finds no device that is ready"
+    android = TargetState("android", bool(devices), phones)
+    targets = (host, emulated, android, TargetState("ssh", there, reach))
     return _diagnosis(*results, targets=targets)
-
-
-def fetch_emulation() -> None:
-    """Fetch what emulation lacks, without root; raise an error with a fix if that is impossible."""
-    EmulatedTarget().prepare()
 
 
 def _diagnosis(*results: Check, targets: tuple[TargetState, ...] = ()) -> Diagnosis:
@@ -147,8 +144,3 @@ def _host(ready: bool) -> TargetState:
     if "sme2" in detect_host().names:
         return TargetState("host", True, "latency, SME2 on and off")
     return TargetState("host", True, "baseline latency; this CPU has no SME2")
-
-
-def _android(devices: tuple[str, ...]) -> TargetState:
-    seen = f"latency on {', '.join(devices)}" if devices else "adb finds no device that is ready"
-    return TargetState("android", bool(devices), seen)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import importlib.metadata
 import importlib.util
 import os
@@ -13,7 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from model_profiling.core import process
-from model_profiling.core.errors import SetupError
+from model_profiling.core.errors import ProfilingError, SetupError
 from model_profiling.core.hints import (
     DISTRIBUTION,
     install_extra,
@@ -22,14 +23,14 @@ from model_profiling.core.hints import (
     sme2prof,
     with_another_python,
 )
-from model_profiling.core.records import Check, CheckList, check_unless
+from model_profiling.core.records import Check, CheckList, check_unless, read_record
 from model_profiling.runner.build import installed_sdk
-from model_profiling.runner.cache import check_cache
+from model_profiling.runner.cache import check_cache, state_root
 from model_profiling.runner.compilers import ZIG, can_be_fetched, find_compiler
 from model_profiling.runner.features import this_platform
 from model_profiling.runner.fetching import this_distribution
 from model_profiling.targets.machine_lock import holder, lock_of
-from model_profiling.targets.power_mode import unfinished_work
+from model_profiling.targets.power_mode import FIX, Unfinished
 from model_profiling.targets.remote.android import find_adb
 
 if TYPE_CHECKING:
@@ -112,10 +113,19 @@ def cmake() -> Check:
     return Check("CMake", "pass", f"{shutil.which('cmake', path=path)}, with Ninja")
 
 
-def ndk() -> Check:
+TOOLCHAIN = "build/cmake/android.toolchain.cmake"
+"""What an Android NDK has for CMake."""
+
+
+def ndk_folder() -> str | None:
+    """Return the folder of an Android NDK that the user names."""
     names = ("ANDROID_NDK", "ANDROID_NDK_HOME", "ANDROID_NDK_ROOT")
-    folder = next((os.environ[name] for name in names if os.environ.get(name)), None)
-    if folder and Path(folder, "build/cmake/android.toolchain.cmake").is_file():
+    return next((os.environ[name] for name in names if os.environ.get(name)), None)
+
+
+def ndk() -> Check:
+    folder = ndk_folder()
+    if folder and Path(folder, TOOLCHAIN).is_file():
         return Check("Android NDK", "pass", folder)
     what = f"{folder} is not an NDK" if folder else "ANDROID_NDK is not set"
     fix = "unpack an Android NDK, r27 or newer, and set ANDROID_NDK to its folder"
@@ -138,22 +148,16 @@ def adb() -> tuple[Check, tuple[str, ...]]:
     return Check("adb", "optional", ", ".join(waiting) or f"{named} finds no device", fix), ()
 
 
-def phone_settings() -> tuple[Check, ...]:
+def phone_settings() -> Iterator[Check]:
     """One check per phone whose power mode a run could not restore."""
-    try:
-        unfinished = unfinished_work()
-    except ImportError:  # the checks of packages say what is missing
-        return ()
-    return tuple(
-        Check(
-            "phone settings",
-            "optional",
-            f"power mode {left.mode}, set on {left.since}, is still set on {left.device}",
-            f"connect it, then: {sme2prof('clean', '--target', 'android:SERIAL')}",
-        )
-        for left in unfinished
-        if not lock_of(left.device, left.device).holder()
-    )
+    for path in sorted((state_root() / "devices").glob("[!.]*.json")):
+        # An unreadable file is left until that phone is used; `packages` says which package is missing.
+        with contextlib.suppress(ProfilingError, ImportError):
+            left = read_record(Unfinished, path, FIX)
+            if not lock_of(left.device, left.device).holder():
+                what = f"power mode {left.mode}, set on {left.since}, is still set on {left.device}"
+                cure = f"connect it, then: {sme2prof('clean', '--target', 'android:SERIAL')}"
+                yield Check("phone settings", "optional", what, cure)
 
 
 def in_use() -> tuple[Check, ...]:

@@ -115,10 +115,10 @@ def read_etdump(source: Source) -> EventTable:
     """Read an ETDump from a file or from bytes: `read_etdump("model.etdump").to_pandas()`. Its times are
     nanoseconds, as ExecuTorch's runtime and its XNNPACK delegate write them."""
     name, data = load(source, "ETDump", MOST_MAPPED, empty=_EMPTY)
-    return _Reading(FlatBuffer(data, name)).table()
+    return _DumpReading(FlatBuffer(data, name)).table()
 
 
-class _Reading:
+class _DumpReading:
     """One dump being read: its buffer and the names so far."""
 
     def __init__(self, buffer: FlatBuffer) -> None:

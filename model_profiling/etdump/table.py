@@ -150,10 +150,10 @@ def boundaries_beside(dump: Path) -> Path:
 def read_boundaries(source: Source) -> Boundaries:
     """Read a boundaries file or its bytes; damage raises a FormatError that names the place."""
     name, data = load(source, "boundaries file", MOST_MAPPED)
-    return _Reading(name, data).boundaries()
+    return _BoundaryReading(name, data).boundaries()
 
 
-class _Reading:
+class _BoundaryReading:
     def __init__(self, name: str, data: NDArray[np.uint8]) -> None:
         self.name, self.data, self.at = name, data, 0
 

@@ -9,10 +9,10 @@ from types import ModuleType
 from typing import Any
 
 from model_profiling.export.exporter import export_model
-from model_profiling.export.records import Accuracy, Coverage, Deviation, ExportResult
+from model_profiling.export.records import Accuracy, DelegationCoverage, Deviation, ExportResult
 from model_profiling.program.graph_file import Undelegated
 
-__all__ = ["Accuracy", "Coverage", "Deviation", "ExportResult", "Undelegated", "export_model"]
+__all__ = ["Accuracy", "DelegationCoverage", "Deviation", "ExportResult", "Undelegated", "export_model"]
 __signature__ = inspect.signature(export_model)
 
 

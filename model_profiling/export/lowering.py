@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from model_profiling.core.errors import ExportError
 from model_profiling.export import tracing
 from model_profiling.export.outside import Refusals, listening, with_instructions
-from model_profiling.export.records import Coverage
+from model_profiling.export.records import DelegationCoverage
 from model_profiling.export.tracing import operator_name, place_named_in
 from model_profiling.models.options import blaming, passed_through
 from model_profiling.program import read_program
@@ -34,8 +34,8 @@ class Lowered:
 
     program: ExecutorchProgramManager
     etrecord: ETRecord
-    coverage: Coverage
-    by_method: Mapping[str, Coverage]
+    coverage: DelegationCoverage
+    by_method: Mapping[str, DelegationCoverage]
     written_inputs: Mapping[str, int]
     """By method: how many inputs the model writes into; the program returns them before its outputs."""
 
@@ -75,7 +75,7 @@ def lower(
     for method, found in refusals.items():
         (own,) = (each for each in written.methods if each.name == method)
         outside = with_instructions(taken[method].left, program.debug_handle_map[method], own)
-        by_method[method] = Coverage(
+        by_method[method] = DelegationCoverage(
             delegated=taken[method].delegated,
             partitions=taken[method].partitions,
             undelegated=tuple(map(found.with_replacement, outside)),
@@ -127,9 +127,9 @@ def _taken(lowered: ExportedProgram, refusals: Refusals) -> _Taken:
     )
 
 
-def _total(parts: Iterable[Coverage]) -> Coverage:
+def _total(parts: Iterable[DelegationCoverage]) -> DelegationCoverage:
     found = list(parts)
-    return Coverage(
+    return DelegationCoverage(
         delegated=sum(each.delegated for each in found),
         partitions=sum(each.partitions for each in found),
         undelegated=tuple(operator for each in found for operator in each.undelegated),

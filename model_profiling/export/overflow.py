@@ -34,7 +34,7 @@ _TRY_FOR_S = 180.0
 
 
 @dataclass(frozen=True, slots=True)
-class Origin:
+class Overflow:
     """Where values that are not finite, or wrong, begin."""
 
     text: str
@@ -55,7 +55,7 @@ class Search:
     run: Callable[[Traced], Tensors]
     """Lowers a trace and runs its program."""
 
-    def first_in_program(self, traced: Traced) -> Origin | None:
+    def first_in_program(self, traced: Traced) -> Overflow | None:
         """The first module with another output in the program than in PyTorch. The model is lowered once more
         and returns a sample of each module's output."""
         import torch
@@ -72,7 +72,7 @@ class Search:
 
         module = traced.eager.module
 
-        class Watched(torch.nn.Module):
+        class WatchedModule(torch.nn.Module):
             def __init__(self) -> None:
                 super().__init__()
                 self.module = module
@@ -84,7 +84,7 @@ class Search:
 
         hooks = [part.register_forward_hook(hook(path)) for path, part in module.named_modules()]
         try:
-            watched = replace(traced.eager, module=Watched().eval(), dynamic_shapes=None)
+            watched = replace(traced.eager, module=WatchedModule().eval(), dynamic_shapes=None)
             program = export_graph(self.name, watched)
             paths = [path for path, _ in seen.values()]
             _without_idle_calls(program.graph)
@@ -99,10 +99,10 @@ class Search:
             if bool(want.isfinite().all()) and not _is_close(got, want):
                 calls = (node for node in traced.program.graph.nodes if node.op == "call_function")
                 inside = [node for node in calls if module_of(node)[0] == path]
-                return _origin(inside[-1]) if inside else Origin(f", first in {path}", path)
+                return _origin(inside[-1]) if inside else Overflow(f", first in {path}", path)
         return None
 
-    def cure(self, origin: Origin | None, agrees: Callable[[Tensors], bool], other: str) -> tuple[str, str]:
+    def cure(self, origin: Overflow | None, agrees: Callable[[Tensors], bool], other: str) -> tuple[str, str]:
         """Where it begins, and what to do: layers to keep in float32 are named only if that was tried and its
         outputs are as they should be; else `other`."""
         if origin is None or not origin.module or self.wanted.kind == "fp32":
@@ -157,7 +157,7 @@ def _candidates(module: torch.nn.Module, path: str) -> Iterator[tuple[str, ...]]
         yield (around,)
 
 
-def first_not_finite(traced: Traced) -> Origin | None:
+def first_not_finite(traced: Traced) -> Overflow | None:
     """The first operator in PyTorch whose NaN or infinity reaches an output. An infinity that the model
     itself writes (a mask) is not blamed."""
     graph = traced.program.module()
@@ -174,7 +174,7 @@ def _kinds_by_node(graph: torch.fx.GraphModule, traced: Traced) -> dict[Node, fr
 
     found: dict[Node, frozenset[str]] = {}
 
-    class Watched(torch.fx.Interpreter):
+    class WatchedGraph(torch.fx.Interpreter):
         def run_node(self, n: Node) -> object:
             result: object = super().run_node(n)
             if n.op != "output" and (kinds := _kinds(result)):
@@ -183,7 +183,7 @@ def _kinds_by_node(graph: torch.fx.GraphModule, traced: Traced) -> dict[Node, fr
 
     inputs = [leaf.clone() if isinstance(leaf, torch.Tensor) else leaf for leaf in traced.eager.inputs()]
     with torch.no_grad():
-        Watched(graph).run(*inputs, enable_io_processing=False)
+        WatchedGraph(graph).run(*inputs, enable_io_processing=False)
     return found
 
 
@@ -222,8 +222,8 @@ def _written(node: Node, found: dict[Node, frozenset[str]]) -> bool:
     return bool(before) and all(_written(each, found) for each in before)
 
 
-def _origin(node: Node) -> Origin:
-    return Origin(f", first in {_named(node)}", module_of(node)[0])
+def _origin(node: Node) -> Overflow:
+    return Overflow(f", first in {_named(node)}", module_of(node)[0])
 
 
 def _named(node: Node) -> str:

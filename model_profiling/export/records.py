@@ -18,7 +18,7 @@ EXAMPLE_INPUTS = "the example inputs only"
 
 
 @dataclass(frozen=True, slots=True)
-class Coverage:
+class DelegationCoverage:
     """How much of the model the backend took."""
 
     delegated: int
@@ -154,7 +154,7 @@ class ExportResult:
     size_bytes: int
     inputs: tuple[str, ...]
     outputs: tuple[str, ...]
-    coverage: Coverage
+    coverage: DelegationCoverage
     accuracy: Accuracy
     seconds: float
     versions: dict[str, str]

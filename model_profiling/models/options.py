@@ -74,11 +74,11 @@ class Chosen:
         return tuple(value for value in self.values.values() if isinstance(value, Path))
 
 
-def chosen_options(model: str, text: str, known: Iterable[ModelOption]) -> Chosen:
+def chosen_options(model: str, text: str, declared: Iterable[ModelOption]) -> Chosen:
     """Parse `size=512,checkpoint=FILE`; the result has the order in which the model declares its options."""
-    options = {option.name: option for option in known}
-    shown = ",".join(option.shown for option in options.values())
-    usage = f"write {model}{MARK}{shown}" if shown else f"write only {model}: it has no options"
+    options = {option.name: option for option in declared}
+    spelled = ",".join(option.shown for option in options.values())
+    usage = f"write {model}{MARK}{spelled}" if spelled else f"write only {model}: it has no options"
     written: dict[str, str] = {}
     for part in text.split(","):
         key, equals, value = part.partition("=")
@@ -139,7 +139,10 @@ class blaming:
         if isinstance(problem, ProfilingError) or not isinstance(problem, (Exception, SystemExit)):
             return
         where = place_in_user_code(problem) or (self._find(problem) if self._find else "")
-        message = _message(problem)
+        # The first line, plus the second if the first only announces it.
+        lines = [line.strip() for line in str(problem).splitlines() if line.strip()]
+        message = " ".join(lines[: 2 if lines and lines[0].endswith(":") else 1])
+        message = _EDGE_OPERATOR.sub(r"\1", message).rstrip(".")
         text = f"{self._what}: {type(problem).__name__}: {message}".rstrip(": ")
         fix = self._fix if isinstance(self._fix, str) else self._fix(problem)
         if any(type(link).__module__.partition(".")[0] in _NETWORK for link in _chain(problem)):
@@ -183,13 +186,6 @@ def passed_through(problem: BaseException, folder: str) -> bool:
     """Whether `problem` or its cause was raised in a file whose path contains `folder`."""
     frames = (frame for link in _chain(problem) for frame in traceback.extract_tb(link.__traceback__))
     return any(folder in frame.filename for frame in frames)
-
-
-def _message(problem: BaseException) -> str:
-    """The first line of a message, plus the second if the first only announces it."""
-    lines = [line.strip() for line in str(problem).splitlines() if line.strip()]
-    message = " ".join(lines[: 2 if lines and lines[0].endswith(":") else 1])
-    return _EDGE_OPERATOR.sub(r"\1", message).rstrip(".")
 
 
 def place_in_user_code(problem: BaseException) -> str:

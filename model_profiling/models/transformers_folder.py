@@ -36,9 +36,9 @@ def choose_folder(spec: str) -> tuple[Path, Chosen] | None:
     if not (folder / CONFIG).is_file():
         return None
     name = re.sub(r"\W", "_", folder.resolve().name)
-    known = _read(folder)
-    context = _context(known)
-    layers = _number(known, "num_hidden_layers", "n_layer") or 1
+    config = _read(folder)
+    context = _context(config)
+    layers = _number(config, "num_hidden_layers", "n_layer") or 1
     allowed = language_options(layers, _prompt(context), context)
     given = chosen_options(name, options, allowed) if mark else Chosen(name, {})
     return folder, given
@@ -48,12 +48,12 @@ def _read(folder: Path) -> dict[str, object]:
     return read_json_object(folder / CONFIG, "give the folder of a transformers model", follow=True)
 
 
-def _number(known: Mapping[str, object], *keys: str) -> int | None:
-    return next((value for key in keys if isinstance(value := known.get(key), int)), None)
+def _number(config: Mapping[str, object], *keys: str) -> int | None:
+    return next((value for key in keys if isinstance(value := config.get(key), int)), None)
 
 
-def _context(known: Mapping[str, object]) -> int:
-    return min(_CONTEXT, _number(known, "max_position_embeddings", "n_positions") or _CONTEXT)
+def _context(config: Mapping[str, object]) -> int:
+    return min(_CONTEXT, _number(config, "max_position_embeddings", "n_positions") or _CONTEXT)
 
 
 def _prompt(context: int) -> int:

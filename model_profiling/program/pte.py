@@ -129,7 +129,7 @@ def _read_unchanged(path: Path, _written: tuple[int, int, int], sizes: _Sizes) -
 
 def _read(source: Source, sizes: _Sizes) -> Program:
     name, data = load(source, "ExecuTorch program")
-    return _Reading(FlatBuffer(data, name), {method: dict(given) for method, given in sizes}).program()
+    return _ProgramReading(FlatBuffer(data, name), {method: dict(given) for method, given in sizes}).program()
 
 
 Lengths = Mapping[str, Mapping[int, int]]
@@ -151,7 +151,7 @@ def lengths_at(method: Method, sizes: Mapping[int, Sequence[int]]) -> dict[int, 
     return None if any(size % bound == 0 for bound in changed for size in fixed) else changed
 
 
-class _Reading:
+class _ProgramReading:
     def __init__(self, buffer: FlatBuffer, lengths: Lengths) -> None:
         self.buffer = buffer
         self.lengths = lengths

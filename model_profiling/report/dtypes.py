@@ -25,7 +25,7 @@ Machine = Literal["sme2", "arm", "other", "emulated", "unknown"]
 
 
 @dataclass(frozen=True, slots=True)
-class Accuracy:
+class DtypeAccuracy:
     """The output error against eager PyTorch in float32, as a share of the output range."""
 
     error: float
@@ -40,7 +40,7 @@ class Accuracy:
 
 
 @dataclass(frozen=True, slots=True)
-class Latency:
+class DtypeLatency:
     """The latency of the headline series: SME2 on if the CPU has it, fewest threads."""
 
     series: Series
@@ -98,14 +98,14 @@ class DtypeSide:
     sha256: str = ""
     size_bytes: int | None = None
     runs: tuple[str, ...] = ()
-    latency: Latency | None = None
+    latency: DtypeLatency | None = None
     projected: Projected | None = None
     sme2: OnSme2 | None = None
     delegates: int | None = None
     operators_inside: int | None = None
     operators_outside: int | None = None
     outside_time_share: float | None = None
-    accuracy: Accuracy | None = None
+    accuracy: DtypeAccuracy | None = None
     problem: str = ""
     fix: str = ""
 
@@ -262,7 +262,7 @@ def _caution(chosen: DtypeSide) -> Iterator[str]:
         yield f"{chosen.dtype}: {checks} used only the example inputs."
 
 
-def _latency(side: DtypeSide) -> Latency:
+def _latency(side: DtypeSide) -> DtypeLatency:
     assert side.latency is not None
     return side.latency
 

@@ -93,7 +93,11 @@ _UNIT = """\
 
 def compiled(sdk: Sdk, compiler: Compiler, sources: Sequence[Path], flags: Sequence[str]) -> list[Path]:
     """Return the objects of `sources`, cached if compiled before; `flags` must not name `sdk`'s folder."""
-    parts = _parts(sources)
+    # One part per CPU, each compiled as one: ExecuTorch's headers, which take most of the time, are then read
+    # only once.
+    parts: list[list[Path]] = [[] for _ in range(min(os.cpu_count() or 1, len(sources)))]
+    for source in sorted(sources, key=lambda path: -path.stat().st_size):
+        min(parts, key=lambda part: sum(path.stat().st_size for path in part)).append(source)
 
     def make(folder: Path) -> None:
         folder.mkdir()
@@ -130,15 +134,6 @@ def _identity(contents: Iterable[tuple[Path, Path]], facts: Sequence[object]) ->
 
 def _with_headers(sources: Iterable[Path]) -> list[tuple[Path, Path]]:
     return [(SOURCES, path) for path in (*sorted(sources), *sorted(SOURCES.glob("*.h")))]
-
-
-def _parts(sources: Sequence[Path]) -> list[list[Path]]:
-    """Split the sources into one part per CPU, each compiled as one: much of the time goes into ExecuTorch's
-    headers, which are then read only once."""
-    parts: list[list[Path]] = [[] for _ in range(min(os.cpu_count() or 1, len(sources)))]
-    for source in sorted(sources, key=lambda path: -path.stat().st_size):
-        min(parts, key=lambda part: sum(path.stat().st_size for path in part)).append(source)
-    return parts
 
 
 def _compile(command: Sequence[str], parts: Sequence[Sequence[Path]], folder: Path) -> None:
@@ -224,7 +219,11 @@ def build_runner(
         current_progress().stage(f"building the runner for {sdk.platform}")
         folder.mkdir()
         objects = compiled(sdk, compiler, sources, compile_flags)
-        _link(compiler, objects, link_flags, folder, build_id)
+        # Objects are shared by all runners, so the build id is added here.
+        named, binary = folder / "build_id.cpp", str(folder / _BINARY)
+        files.write_text(named, _NAMED % build_id)
+        call([*compiler.command, "-fPIE", str(named), *map(str, objects), "-o", binary, *link_flags])
+        named.unlink()
         facts = {"schema_version": 1, "executorch": sdk.version, "compiler": compiler.identity}
         files.write_json(folder / "build.json", facts)
 
@@ -281,16 +280,6 @@ extern const char* const kBuildId;
 const char* const kBuildId = "%s";
 } // namespace sme2prof
 """
-
-
-def _link(
-    compiler: Compiler, objects: Sequence[Path], flags: Sequence[str], folder: Path, build_id: str
-) -> None:
-    """Link a runner; the objects are shared by all runners, so the build id is added here."""
-    named = folder / "build_id.cpp"
-    files.write_text(named, _NAMED % build_id)
-    call([*compiler.command, "-fPIE", str(named), *map(str, objects), "-o", str(folder / _BINARY), *flags])
-    named.unlink()
 
 
 _NAME = "runner"

@@ -76,7 +76,7 @@ class HostFeatures:
 
 
 @dataclass(frozen=True, slots=True)
-class Rung:
+class LadderStep:
     """One step of the ablation ladder: what is switched off, and which features are left."""
 
     label: str
@@ -110,17 +110,17 @@ def features_of_flags(flags: Iterable[str]) -> tuple[str, ...]:
     return tuple(feature.name for feature in _TABLE if feature.flags[0] in given)
 
 
-def ladder(present: Iterable[str]) -> tuple[Rung, ...]:
+def ladder(present: Iterable[str]) -> tuple[LadderStep, ...]:
     """Return the rungs from all features of the machine down to plain NEON, one fewer at each."""
     left = [name for name in FEATURES if name in set(present)]
-    rungs = [Rung("all", (), tuple(left))]
+    rungs = [LadderStep("all", (), tuple(left))]
     off: list[str] = []
     while left:
         gone = left.pop(0)
         if gone == "sme2" and "sme" in left:
-            rungs.append(Rung("no sme2", (SME2_ONLY,), tuple(left)))
+            rungs.append(LadderStep("no sme2", (SME2_ONLY,), tuple(left)))
         else:
-            rungs.append(Rung(f"no {gone}", closure((*off, gone)), tuple(left)))
+            rungs.append(LadderStep(f"no {gone}", closure((*off, gone)), tuple(left)))
         off.append(gone)
     return tuple(rungs)
 

@@ -55,8 +55,8 @@ def target_kinds() -> tuple[str, ...]:
 def parse_target(text: str) -> TargetChoice:
     """Parse `--target`: a kind and, after a colon, the device's serial or address, or the host."""
     word, _, device = text.partition(":")
-    known: tuple[TargetKind, ...] = get_args(TargetKind)
-    kind = next((name for name in known if name == word), None)
+    kinds: tuple[TargetKind, ...] = get_args(TargetKind)
+    kind = next((name for name in kinds if name == word), None)
     if kind is None:
         raise InputError(f"unknown target {text!r}", f"choose from {', '.join(target_kinds())}")
     if kind == "ssh":
@@ -149,7 +149,7 @@ _GUESSED = frozenset({"dotprod", "fp16"})
 
 
 @dataclass(frozen=True, slots=True)
-class Machine:
+class MachineAnswers:
     """`texts` under the names above: each file's content or command's output, by path."""
 
     texts: Mapping[str, Mapping[str, str]]

@@ -130,8 +130,10 @@ class RunnerReport:
 def read_report(text: str) -> RunnerReport:
     """Read the output of `--features-only`."""
     try:
-        said: Any = parse_json(text, "it", _FIX)
-        return RunnerReport(features_of_flags(said["flags_present"]), frozenset(map(str, said["operators"])))
+        report: Any = parse_json(text, "it", _FIX)
+        return RunnerReport(
+            features_of_flags(report["flags_present"]), frozenset(map(str, report["operators"]))
+        )
     except (FormatError, KeyError, TypeError) as problem:
         raise RunError(f"the runner's feature report cannot be read: {problem}", "run it again") from problem
 

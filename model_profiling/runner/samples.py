@@ -238,6 +238,10 @@ def _of_elf(library: lief.ELF.Binary) -> CodeFunctions:
         for symbol in library.symbols
         if symbol.is_function and symbol.shndx and symbol.name and symbol.size > 0
     ]
-    unwound = [(each.address, each.address + each.size, "") for each in library.functions if each.size]
+    unwound = [
+        (function.address, function.address + function.size, "")
+        for function in library.functions
+        if function.size
+    ]
     ids = (bytes(note.description) for note in library.notes if note.type == note.TYPE.GNU_BUILD_ID)
     return CodeFunctions(next(ids, b"").hex() or None, Extents.of(symbols), Extents.of(unwound))

@@ -156,7 +156,9 @@ def _first_manifest(
     if earlier is None:
         return replace(head, sessions=(session,))
     # A session that never recorded its end was killed.
-    past = (replace(each, end="killed") if each.end == "running" else each for each in earlier.sessions)
+    past = (
+        replace(before, end="killed") if before.end == "running" else before for before in earlier.sessions
+    )
     return replace(
         head,
         settings=config.model_dump(mode="json"),
@@ -261,7 +263,7 @@ def _identity(manifest: Manifest) -> tuple[object, ...]:
 
 def _experiments(manifest: Manifest) -> dict[object, dict[str, object]]:
     listed = manifest.settings.get("experiments")
-    return {each.get("name"): each for each in listed} if isinstance(listed, list) else {}
+    return {experiment.get("name"): experiment for experiment in listed} if isinstance(listed, list) else {}
 
 
 def with_earlier(config: ProfileConfig, earlier: Manifest) -> ProfileConfig:
@@ -272,7 +274,7 @@ def with_earlier(config: ProfileConfig, earlier: Manifest) -> ProfileConfig:
         return config
     stored = stored_config(earlier, config.output_root)
     merged = {experiment.name: experiment for experiment in stored.experiments} | own
-    timing = config if any(each.mode == "timing" for each in config.experiments) else stored
+    timing = config if any(experiment.mode == "timing" for experiment in config.experiments) else stored
     update = {"schedule": timing.schedule, "analysis": timing.analysis}
     return config.model_copy(update={"experiments": tuple(merged.values()), **update})
 
@@ -341,14 +343,14 @@ def reopen(config: ProfileConfig) -> Measured:
     features = manifest.machine.before.features if manifest.machine.before else ()
     fitted = fit_to_machine(config, features, manifest.target.times is not Times.EMULATED).config
     stored, here = stored_config(manifest, config.output_root), config.model.is_file()
-    if not {each.name for each in fitted.experiments} <= set(manifest.experiments) or (
+    if not {experiment.name for experiment in fitted.experiments} <= set(manifest.experiments) or (
         here and files.sha256(config.model) != manifest.model_sha256
     ):
         raise InputError(
             f"{config.output_root} holds a run of other experiments or of another program",
             "run it again, without --analysis-only",
         )
-    timing = any(each.mode == "timing" for each in fitted.experiments)
+    timing = any(experiment.mode == "timing" for experiment in fitted.experiments)
     fitted = stored.model_copy(
         update={
             "model": config.model if here else stored.model,

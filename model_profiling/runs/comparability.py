@@ -268,7 +268,12 @@ def device_of(manifest: Manifest | None) -> Device:
     if platform == "emulated" and not address:
         return Device("emulated", f"emulated {cpu}".strip(), "emulated")
     if platform == "android":
-        return _phone(manifest, address or target)
+        state = before.device if before else None
+        model = (state.model if state else None) or "android"
+        soc = f", {state.soc}" if state and state.soc else ""
+        serial = (address or target).encode("utf-8", "backslashreplace")
+        short = hashlib.sha256(serial).hexdigest()[:6]
+        return Device(f"{_word(model)}-{short}", f"{model}{soc} ({short})", "android")
     many = f", {plural(cores, 'core')}" if cores else ""
     if kind == "ssh" and address:
         emulated = "emulated " if platform == "emulated" else ""
@@ -276,14 +281,6 @@ def device_of(manifest: Manifest | None) -> Device:
     if not cpu:
         return Device(_word(platform or "unknown"), platform or Device().title, target)
     return Device(_word(f"{cpu}-{cores}-cores" if cores else cpu), f"{cpu}{many}", target or "host")
-
-
-def _phone(manifest: Manifest, serial: str) -> Device:
-    state = manifest.machine.before.device if manifest.machine.before else None
-    model = (state.model if state else None) or "android"
-    soc = f", {state.soc}" if state and state.soc else ""
-    short = hashlib.sha256(serial.encode("utf-8", "backslashreplace")).hexdigest()[:6]
-    return Device(f"{_word(model)}-{short}", f"{model}{soc} ({short})", "android")
 
 
 def _word(text: str) -> str:

@@ -81,7 +81,7 @@ def feed(model: Path, method_name: str, inputs: Inputs) -> Feed:
     if names and not inputs.files:
         values = {**_first_position(program, method, names, sizes), **values}
     lengths = lengths_at(method, sizes)
-    state = tuple((each.buffer, each.offset, each.tensor.nbytes) for each in method.state)
+    state = tuple((place.buffer, place.offset, place.tensor.nbytes) for place in method.state)
     fed = Feed(method, tuple(sizes.items()), tuple(values.items()), state, lengths or {}, lengths is None)
     if phase is None:
         return fed
@@ -128,7 +128,7 @@ def input_names(model: Path, program: Program, method: Method) -> tuple[str, ...
 
 def _input(method: Method, names: Sequence[str], name: str) -> tuple[int, Tensor, bool]:
     places = {str(number): place for place, number in enumerate(method.input_numbers)}
-    places |= {each: place for place, each in enumerate(names)}
+    places |= {own_name: place for place, own_name in enumerate(names)}
     if name not in places:
         raise InputError(
             f"method {method.name} has no input {name!r}",
@@ -179,7 +179,7 @@ def checked_feed(config: ProfileConfig) -> Feed:
     """Return what the method is fed; refuse inputs that it cannot take, and a program for a backend that the
     kit's runner does not have. A runner of the user may have other parts, but cannot be told inputs."""
     inputs = config.inputs
-    own_runner = any(each.runner is not None for each in config.experiments)
+    own_runner = any(experiment.runner is not None for experiment in config.experiments)
     if (inputs.sizes or inputs.values) and own_runner:
         raise InputError(
             "an executor_runner cannot be told sizes and values of inputs",

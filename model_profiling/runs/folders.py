@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import glob
 import os
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from contextlib import AbstractContextManager
 from difflib import SequenceMatcher
 from pathlib import Path
@@ -23,8 +23,16 @@ def holds_run(folder: Path) -> bool:
 
 
 def runs_below(folder: Path) -> set[Path]:
-    """Return the run directories inside `folder`, at any depth, without itself."""
-    return set(_below(folder)) - {folder}
+    """Return the run directories inside `folder`, without itself. Hidden folders are skipped, one may be a
+    whole Python environment, and those that are too deep."""
+    runs = set()
+    for place, subfolders, held in os.walk(folder):
+        deep = len(Path(place).relative_to(folder).parts) >= _DEEPEST
+        subfolders[:] = [name for name in subfolders if not (deep or name.startswith("."))]
+        summaries = (Path(place, name) for name in held if name.endswith(names.SUMMARY))
+        if names.MANIFEST in held or any(map(_is_summary, summaries)):
+            runs.add(Path(place))
+    return runs - {folder}
 
 
 def runs_in(folder: Path) -> tuple[Path, ...]:
@@ -58,9 +66,15 @@ def no_run(named: Path) -> InputError:
     out = Path(*named.parts[:depth])
     homes = [out / "runs", *Path().glob(f"[!.]*/{glob.escape(out.name)}/runs")] if depth else [Path()]
     manifests = (
-        each for home in homes for deep in ("*", "*/*") for each in home.glob(f"{deep}/{names.MANIFEST}")
+        manifest
+        for home in homes
+        for deep in ("*", "*/*")
+        for manifest in home.glob(f"{deep}/{names.MANIFEST}")
     )
-    alike = {each.parent: SequenceMatcher(None, str(named), str(each.parent)).ratio() for each in manifests}
+    alike = {
+        manifest.parent: SequenceMatcher(None, str(named), str(manifest.parent)).ratio()
+        for manifest in manifests
+    }
     near = max(alike, key=alike.__getitem__, default=None)
     cure = (
         f"did you mean {near}?"
@@ -93,16 +107,6 @@ def _is_summary(path: Path) -> bool:
         return is_summary_0(read_json_object(path, ""))
     except ProfilingError:
         return False
-
-
-def _below(folder: Path) -> Iterator[Path]:
-    """Hidden folders are skipped, one may be a whole Python environment, and those that are too deep."""
-    for place, subfolders, held in os.walk(folder):
-        deep = len(Path(place).relative_to(folder).parts) >= _DEEPEST
-        subfolders[:] = [name for name in subfolders if not (deep or name.startswith("."))]
-        summaries = (Path(place, name) for name in held if name.endswith(names.SUMMARY))
-        if names.MANIFEST in held or any(map(_is_summary, summaries)):
-            yield Path(place)
 
 
 # One run per directory at a time.

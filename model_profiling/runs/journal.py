@@ -40,7 +40,7 @@ _FIX = "measure again with --force, or into another folder"
 
 
 @dataclass(frozen=True, slots=True)
-class Step:
+class RunStep:
     kind: Kind
     series: Series
     round: int = 0
@@ -107,8 +107,8 @@ class Entry:
     schema_version: Literal[1] = 1
 
     @property
-    def step(self) -> Step:
-        return Step(self.kind, self.series, self.round)
+    def step(self) -> RunStep:
+        return RunStep(self.kind, self.series, self.round)
 
     @property
     def inferences(self) -> Inferences:
@@ -210,16 +210,16 @@ class Journal:
             if entry.launch
         }
 
-    def done(self, step: Step) -> bool:
+    def done(self, step: RunStep) -> bool:
         entry = self._entries.get(step.key)
         return entry is not None and entry.state == "done"
 
-    def ended_in(self, step: Step, session: int) -> bool:
+    def ended_in(self, step: RunStep, session: int) -> bool:
         """Whether a step is done, or `session` has tried it."""
         entry = self._entries.get(step.key)
         return entry is not None and (entry.state == "done" or entry.session == session)
 
-    def launch_of(self, step: Step) -> str | None:
+    def launch_of(self, step: RunStep) -> str | None:
         """Return the launch of a step; None if it ran alone."""
         entry = self._entries.get(step.key)
         return entry.launch if entry else None
@@ -261,7 +261,7 @@ class Journal:
         self._rules.clear()
         for entry in entries:
             series = entry.series
-            key = Step(entry.kind, series, entry.round).key
+            key = RunStep(entry.kind, series, entry.round).key
             self._entries[key] = entry
             self._of_series.setdefault(series, {})[key] = entry
 

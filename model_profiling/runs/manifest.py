@@ -238,11 +238,7 @@ class Manifest:
     @property
     def case_words(self) -> list[str]:
         """The options that ask for the same method, and the same sizes and values of inputs."""
-        words = ["--method", self.method] if self.method not in ("", "forward") else []
-        for option, given, joint in zip(("--length", "--input"), self.asked_inputs, "x,", strict=True):
-            for name, numbers in given.items():
-                words += [option, f"{name}={joint.join(f'{number:g}' for number in numbers)}"]
-        return words
+        return names.case_words("" if self.method == "forward" else self.method, *self.asked_inputs)
 
     @property
     def asked_inputs(self) -> tuple[Mapping[str, Sequence[int]], Mapping[str, Sequence[float]]]:
@@ -272,7 +268,7 @@ class Manifest:
 
     def asked_as(self, experiment: str) -> tuple[str, ...]:
         """Return every name of an experiment: its own, and those in the config that it stands for."""
-        merged = (each.names for each in self.stands_for if each.experiment == experiment)
+        merged = (merging.names for merging in self.stands_for if merging.experiment == experiment)
         return experiment, *(name for names_in_config in merged for name in names_in_config)
 
     def features(self, result: Result) -> frozenset[str] | None:
@@ -284,7 +280,7 @@ class Manifest:
 
     @cached_property
     def _features_by_runner(self) -> tuple[str, ...]:
-        return next((each.features_present for each in self.results if each.features_present), ())
+        return next((result.features_present for result in self.results if result.features_present), ())
 
     def times(self, result: Result) -> Times:
         return result.times or times_of_mode(result.mode, self.target.times)

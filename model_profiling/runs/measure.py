@@ -30,7 +30,7 @@ from model_profiling.runs.comparability import CLOCK_STEP_MS, shared_launches
 from model_profiling.runs.feeding import checked_feed, one_method
 from model_profiling.runs.figures import Measured, compute_figures
 from model_profiling.runs.folders import locked
-from model_profiling.runs.journal import Entry, Step, seconds_of
+from model_profiling.runs.journal import Entry, RunStep, seconds_of
 from model_profiling.runs.manifest import Ended
 from model_profiling.runs.measuring import Measuring, scratch_folder
 from model_profiling.runs.schedule import TRIAL, Pace, launch_of, make_order, plan, plan_kept, with_turns
@@ -135,7 +135,7 @@ _INTERRUPTED_LOOK = 2
 """Launches after which measuring ends if nothing can be compared because of other programs."""
 _ATTEMPTS = 2
 """A launch that was ended from outside is worth another try; one that fails twice will fail again."""
-_Asked = tuple[Measuring, Step]
+_StepOfRun = tuple[Measuring, RunStep]
 _Side = tuple[Measuring, Series]
 
 
@@ -158,7 +158,9 @@ class Rounds:
         self._in_turns = not measured or any(entry.launch for entry in measured)
         self._planned = any(run.steps_of(0) for run in self.runs)
         if self._planned:
-            self._announce()
+            stems = listing(dict.fromkeys(run.place.model_stem for run in self.runs))
+            turns = " in turns" if len(self.runs) > 1 else ""
+            self.runs[0].progress.stage(f"measuring {stems}{turns}")
 
     def ended(self) -> bool:
         """Whether nothing is left to measure; each run then records why."""
@@ -176,7 +178,7 @@ class Rounds:
         number, in_turns, again = self._next, self._in_turns, False
         if not self._done(number):
             failed = [set(run.failed) for run in self.runs]
-            alone: dict[_Asked, str] = {}
+            alone: dict[_StepOfRun, str] = {}
             for group in _groups(self._steps(number)) if in_turns else ():
                 if reason := self._take_turns(group):
                     alone |= dict.fromkeys(group, reason)
@@ -184,7 +186,7 @@ class Rounds:
             for run, step in steps:
                 if step.series not in run.failed and ((run, step) in alone or not in_turns):
                     run.do(step)
-            kits_own = any(_kits_own(*asked) for asked in alone)
+            kits_own = any(_kits_own(run, step) for run, step in alone)
             if [run.failed for run in self.runs] != failed:
                 # A program that fails ends the launch; the others can do without it.
                 again = in_turns and kits_own
@@ -214,10 +216,6 @@ class Rounds:
         """Seconds of measuring, the minimum over runs: one may have been measured alone before."""
         return min(seconds_of(run.timed_entries) for run in self.runs)
 
-    def _announce(self) -> None:
-        stems = listing(dict.fromkeys(run.place.model_stem for run in self.runs))
-        self.runs[0].progress.stage(f"measuring {stems}{' in turns' if len(self.runs) > 1 else ''}")
-
     def _show(self, rounds: int) -> None:
         progress, spent, limit = self.runs[0].progress, self._spent, self._settings.time_limit_s
         if self._in_turns and spent <= limit:
@@ -240,14 +238,14 @@ class Rounds:
                 return False
         return True
 
-    def _steps(self, number: int) -> list[_Asked]:
+    def _steps(self, number: int) -> list[_StepOfRun]:
         """Return the steps of a round in the drawn order, shuffled across runs."""
         steps = [(run, step) for run in self.runs for step in run.steps_of(number)]
         if len(self.runs) > 1:
             random.Random(f"{self.runs[0].order.seed}/{number}").shuffle(steps)
         return steps
 
-    def _take_turns(self, group: Sequence[_Asked]) -> str | None:
+    def _take_turns(self, group: Sequence[_StepOfRun]) -> str | None:
         """Measure a group in one launch; return why that was impossible, or None. If its length is not known
         yet, a launch that is not kept shows how long a turn takes."""
         first, step = group[0]
@@ -278,7 +276,7 @@ class Rounds:
                 self._paces[programs] = Pace.of(outcome, time.monotonic() - began)
         return reason
 
-    def _plan(self, group: Sequence[_Asked], pace: Pace) -> TurnPlan:
+    def _plan(self, group: Sequence[_StepOfRun], pace: Pace) -> TurnPlan:
         _, step = group[0]
         runs = max(run.config.experiment(step.series.experiment).runs for run, step in group)
         traced = runs if step.kind == "traced" else None
@@ -287,7 +285,7 @@ class Rounds:
         return plan(pace, len(group), limit, self._settings.rounds, traced)
 
     def _keep(
-        self, group: Sequence[_Asked], blanks: Sequence[Entry], outcome: LockstepOutcome, began: float
+        self, group: Sequence[_StepOfRun], blanks: Sequence[Entry], outcome: LockstepOutcome, began: float
     ) -> None:
         """Keep the files of a launch, then write its lines: those of one run together."""
         name = secrets.token_hex(8)
@@ -376,14 +374,14 @@ def _scratch(run: Measuring) -> Iterator[Path]:
             raise
 
 
-def _groups(steps: Sequence[_Asked]) -> list[list[_Asked]]:
+def _groups(steps: Sequence[_StepOfRun]) -> list[list[_StepOfRun]]:
     """Group steps that can share a launch: the kit's runner, the same CPUs, all traced or none."""
-    groups: dict[object, list[_Asked]] = {}
+    groups: dict[object, list[_StepOfRun]] = {}
     for run, step in steps:
         affinity = run.config.experiment(step.series.experiment).cpu_affinity
         groups.setdefault((step.kind, _kits_own(run, step), affinity), []).append((run, step))
     return list(groups.values())
 
 
-def _kits_own(run: Measuring, step: Step) -> bool:
+def _kits_own(run: Measuring, step: RunStep) -> bool:
     return run.config.experiment(step.series.experiment).runner is None

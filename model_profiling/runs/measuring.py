@@ -28,7 +28,7 @@ from model_profiling.core.records import write_record
 from model_profiling.core.stdio import Progress
 from model_profiling.runs.feeding import Feed
 from model_profiling.runs.figures import schedule_facts, with_results
-from model_profiling.runs.journal import TIMED, Entry, Journal, Step, moment
+from model_profiling.runs.journal import TIMED, Entry, Journal, RunStep, moment
 from model_profiling.runs.manifest import Ended, Manifest, State
 from model_profiling.runs.schedule import Order, emulated_seconds
 from model_profiling.targets import Job, Outcome, Target
@@ -109,7 +109,13 @@ class Measuring:
         """Run the processes that show kernels and outputs; they are never timed."""
         steps = self.missing(self.order.evidence)
         if steps:
-            self.progress.stage(self._gathering(len(steps)))
+            stage = f"gathering evidence: {self.place.model_stem}"
+            if not self.target.timings_are_latency:
+                # An emulator shows nothing while it computes, so say how long it will take.
+                one_s = emulated_seconds(self.config.model, self.config.method, self.feed.lengths)
+                about = f"about {duration(len(steps) * one_s)}" if one_s else "time unknown"
+                stage = f"emulating {self.place.model_stem} ({about})"
+            self.progress.stage(stage)
         for number, step in enumerate(steps):
             self.progress.advance(number, len(steps), str(step.series))
             self.do(step)
@@ -126,10 +132,10 @@ class Measuring:
         experiments = {step.series: self.config.experiment(step.series.experiment) for step in steps}
         own = (
             series
-            for series, each in experiments.items()
-            if each.runner is None and series not in self.failed
+            for series, experiment in experiments.items()
+            if experiment.runner is None and series not in self.failed
         )
-        missing = self.missing(Step("sampled", series) for series in sorted(own, key=str))
+        missing = self.missing(RunStep("sampled", series) for series in sorted(own, key=str))
         if missing:
             self.progress.stage("sampling threads")
         for number, step in enumerate(missing, start=1):
@@ -143,19 +149,11 @@ class Measuring:
             self.write("running")
             self.progress.advance(number, len(missing), str(step.series))
 
-    def missing(self, steps: Iterable[Step]) -> list[Step]:
+    def missing(self, steps: Iterable[RunStep]) -> list[RunStep]:
         """Return the steps still to do; a failed step is tried again by the next session, not by this one."""
         return [step for step in steps if not self.journal.ended_in(step, self.session)]
 
-    def _gathering(self, processes: int) -> str:
-        """The stage's name. An emulator shows nothing while it computes, so it says how long it will take."""
-        if self.target.timings_are_latency:
-            return f"gathering evidence: {self.place.model_stem}"
-        seconds = processes * emulated_seconds(self.config.model, self.config.method, self.feed.lengths)
-        about = f"about {duration(seconds)}" if seconds else "time unknown: its operators cannot be read"
-        return f"emulating {self.place.model_stem} ({about})"
-
-    def steps_of(self, round_number: int) -> tuple[Step, ...]:
+    def steps_of(self, round_number: int) -> tuple[RunStep, ...]:
         """Return the steps of a round, without experiments that failed."""
         if round_number >= len(self.order.rounds):
             return ()
@@ -179,7 +177,7 @@ class Measuring:
     def rounds_begun(self) -> int:
         return self.journal.rounds_begun(experiment.name for experiment in self.config.experiments)
 
-    def do(self, step: Step, **job: Any) -> None:
+    def do(self, step: RunStep, **job: Any) -> None:
         """Run one process alone; `job` overrides fields of its job."""
         blank = self.blank(step)
         began = time.monotonic()
@@ -197,7 +195,7 @@ class Measuring:
                 entry = replace(blank, state="failed", problem=problem.problem, fix=problem.fix, log=log_name)
         self.journal.append(replace(entry, seconds=round(time.monotonic() - began, 4)))
 
-    def _refuse_logged_kernels(self, step: Step, log: Path) -> None:
+    def _refuse_logged_kernels(self, step: RunStep, log: Path) -> None:
         """Writing a log of kernels takes time, and a user's own runner may do so though nothing names it."""
         experiment = self.config.experiment(step.series.experiment)
         if experiment.runner is None or step.kind not in TIMED:
@@ -210,7 +208,7 @@ class Measuring:
                     'name a runner built without that log, or set "mode": "xnntrace" to see kernels',
                 )
 
-    def blank(self, step: Step) -> Entry:
+    def blank(self, step: RunStep) -> Entry:
         return Entry(
             kind=step.kind,
             experiment=step.series.experiment,
@@ -222,7 +220,7 @@ class Measuring:
             seconds=0.0,
         )
 
-    def job(self, step: Step) -> Job:
+    def job(self, step: RunStep) -> Job:
         experiment = self.config.experiment(step.series.experiment)
         inputs = self.config.inputs
         builtin = experiment.runner is None
@@ -257,7 +255,9 @@ class Measuring:
 
     def keep(self, blank: Entry, outcome: Outcome) -> Entry:
         """Move the process's files to their final names; latencies are stored only in the journal."""
-        entry = _measured(blank, outcome)
+        facts = {name: getattr(outcome.result, name) for name in _SAID_BY_RUNNER}
+        facts |= {name: getattr(outcome, name) for name in _SAID_BY_TARGET}
+        entry = replace(blank, **facts)
         step, place = entry.step, self.place
         # On other CPUs, missing Arm features are no surprise.
         if outcome.result.features_note and self.target.facts().is_arm:
@@ -290,7 +290,7 @@ class Measuring:
         )
         return replace(entry, outputs=outputs)
 
-    def _log_name(self, step: Step) -> str | None:
+    def _log_name(self, step: RunStep) -> str | None:
         """One log beside each dump and one for the evidence; logs of later rounds say nothing new."""
         if step.kind == "evidence":
             if self.config.experiment(step.series.experiment).mode == "xnntrace":
@@ -313,10 +313,3 @@ _SAID_BY_RUNNER = (
     "build_id", "executorch_version", "memory_read_rate",
 )  # fmt: skip
 _SAID_BY_TARGET = ("etdump_warmup_runs", "kernels", "kernels_note", "kernel_sizes")
-
-
-def _measured(blank: Entry, outcome: Outcome) -> Entry:
-    result = outcome.result
-    facts = {name: getattr(result, name) for name in _SAID_BY_RUNNER}
-    facts |= {name: getattr(outcome, name) for name in _SAID_BY_TARGET}
-    return replace(blank, **facts)

@@ -42,7 +42,10 @@ class Programs:
 
     def explaining(self, dump: Path) -> ProgramGraph | None:
         """Return the program that explains the operators of `dump`, if any."""
-        place = self._model or self._kept() or self.named() or self._near(dump)
+        # A subfolder of a run that lost its manifest still finds the graph, in itself or in its parent.
+        graphs = (folder / names.GRAPH for folder in (self._run_dir, self._run_dir.resolve().parent))
+        graph = next((path for path in graphs if is_there(path) and self._etrecord is None), None)
+        place = self._model or graph or self.named() or self._near(dump)
         if place is not None and place not in self._read:
             self._read[place] = self._graph(place)
         return self._read[place] if place else None
@@ -51,11 +54,6 @@ class Programs:
         """Whether the program is proven to be the one that was run."""
         expected = self._manifest.model_sha256 if self._manifest else ""
         return graph is not None and bool(expected) and graph.sha256 == expected
-
-    def _kept(self) -> Path | None:
-        # A subfolder of a run that lost its manifest still finds the graph, in itself or in its parent.
-        places = [folder / names.GRAPH for folder in (self._run_dir, self._run_dir.resolve().parent)]
-        return next((graph for graph in places if is_there(graph) and self._etrecord is None), None)
 
     def named(self) -> Path | None:
         """Return the manifest's program, from the run directory or by its name from an `artifacts` folder.

@@ -137,9 +137,9 @@ class Run:
             around = opened[path.parent]
             listed = around.dumps if around else ()
             same = [replace(dump, path=path) for dump in listed if dump.path.resolve() == path.resolve()]
-            bare, said = ([], []) if same else _bare([path], path.parent, times)
+            bare, notes = ([], []) if same else _bare([path], path.parent, times)
             dumps += [*same, *bare]
-            remarks += said
+            remarks += notes
         warnings = tuple(dict.fromkeys(remarks))
         return cls(paths[0].parent, dumps=tuple(dumps), warnings=warnings, within=opened[paths[0].parent])
 
@@ -321,7 +321,7 @@ class Run:
         """Bytes per second that the machine's memory gave, by number of threads; measured for programs that
         keep a state."""
         entries = self.journal.entries() if self.journal else ()
-        return {each.threads: each.memory_read_rate for each in entries if each.memory_read_rate}
+        return {entry.threads: entry.memory_read_rate for entry in entries if entry.memory_read_rate}
 
     def programs(self, model: Path | None = None, etrecord: Path | None = None) -> Programs:
         """Return what explains the operators; `model` and `etrecord` override the run's own."""

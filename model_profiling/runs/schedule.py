@@ -19,7 +19,7 @@ from model_profiling.config.settings import ProfileConfig
 from model_profiling.core.errors import FormatError, InputError
 from model_profiling.program import GraphNode, Instruction, read_program
 from model_profiling.runs.comparability import CLOCK_STEP_MS
-from model_profiling.runs.journal import Entry, Journal, Kind, Step
+from model_profiling.runs.journal import Entry, Journal, Kind, RunStep
 from model_profiling.statistics.measure import EXACT_ROUNDS, PLANNED_LAUNCHES, TurnPlan, plan_turns
 from model_profiling.targets.job import Job, LockstepJob, LockstepOutcome
 
@@ -31,8 +31,8 @@ TRACED_ROUNDS = 6
 class Order:
     """The steps of a run, in order."""
 
-    evidence: tuple[Step, ...]
-    rounds: tuple[tuple[Step, ...], ...]
+    evidence: tuple[RunStep, ...]
+    rounds: tuple[tuple[RunStep, ...], ...]
     seed: int
 
 
@@ -46,7 +46,7 @@ def make_order(
         raise InputError(f"there is no experiment '{unknown[0]}'", f"choose from {', '.join(names)}")
     # A user's own runner shows kernels only in its log, which slows it down: that needs mode xnntrace.
     evidence = [
-        Step("evidence", series)
+        RunStep("evidence", series)
         for experiment in config.experiments
         if not latencies or experiment.runner is None or experiment.mode == "xnntrace"
         for series in experiment.series
@@ -58,20 +58,17 @@ def make_order(
         for series in experiment.series
     ]
 
-    def kept(steps: list[Step]) -> tuple[Step, ...]:
+    def wanted(steps: list[RunStep]) -> tuple[RunStep, ...]:
         return tuple(step for step in steps if not only or step.series.experiment in only)
 
-    count = config.schedule.most_rounds if timed else 0
-    rounds = tuple(kept(_round(timed, number, seed)) for number in range(count))
-    return Order(kept(evidence), rounds if any(rounds) else (), seed)
-
-
-def _round(timed: list[Series], number: int, seed: int) -> list[Step]:
-    steps = [Step("untraced", series, number) for series in timed]
-    if number < TRACED_ROUNDS:
-        steps += [Step("traced", series, number) for series in timed]
-    random.Random(f"{seed}/{number}").shuffle(steps)
-    return steps
+    rounds = []
+    for number in range(config.schedule.most_rounds if timed else 0):
+        steps = [RunStep("untraced", series, number) for series in timed]
+        if number < TRACED_ROUNDS:
+            steps += [RunStep("traced", series, number) for series in timed]
+        random.Random(f"{seed}/{number}").shuffle(steps)
+        rounds.append(wanted(steps))
+    return Order(wanted(evidence), tuple(rounds) if any(rounds) else (), seed)
 
 
 # How long emulation takes: it computes half precision in software, and a large image can take an hour.
@@ -93,10 +90,10 @@ def emulated_seconds(
     except (FormatError, OSError):
         return 0.0
     steps: list[Instruction | GraphNode] = []
-    for each in methods:
-        if method in (None, each.name):
-            steps += (step for step in each.instructions if step.kind == "operator")
-            steps += (node for delegate in each.delegates for node in delegate.nodes)
+    for candidate in methods:
+        if method in (None, candidate.name):
+            steps += (step for step in candidate.instructions if step.kind == "operator")
+            steps += (node for delegate in candidate.delegates for node in delegate.nodes)
     seconds = _START_S
     for step in steps:
         dtype = step.inputs[0].dtype if step.inputs else ""

@@ -230,7 +230,7 @@ class SharedFields:
 
     def number(self, kind: str, text: str) -> str:
         """Return `launch_3`, the same for the same text."""
-        count = sum(known == kind for known, _ in self._numbers)
+        count = sum(numbered == kind for numbered, _ in self._numbers)
         return self._numbers.setdefault((kind, text), f"{kind}_{count + 1}") if text else ""
 
     def _value(self, value: Any, fields: tuple[str, ...], record: object = None) -> Any:
@@ -243,8 +243,8 @@ class SharedFields:
         if isinstance(value, Path):
             return None
         if isinstance(value, tuple | list):
-            shared = (self._value(each, fields, record) for each in value)
-            return tuple(each for each in shared if each != "")
+            shared = (self._value(item, fields, record) for item in value)
+            return tuple(item for item in shared if item != "")
         if isinstance(value, Mapping):
             return self._mapping(value, fields, record)
         kind: type = type(value)
@@ -259,11 +259,11 @@ class SharedFields:
     def _mapping(self, value: Mapping[Any, Any], fields: tuple[str, ...], record: object) -> dict[Any, Any]:
         rule = next((_KEYS[name] for name in fields if name in _KEYS), None)
         shared: dict[Any, Any] = {}
-        for key, each in value.items():
+        for key, item in value.items():
             if isinstance(key, int):
-                shared[key] = self._value(each, fields, record)
+                shared[key] = self._value(item, fields, record)
             elif rule and (name := rule(self, key, record)):
-                shared[name] = self._value(each, fields, record)
+                shared[name] = self._value(item, fields, record)
         return shared
 
 
@@ -284,5 +284,5 @@ def _fields(kind: type) -> tuple[tuple[str, bool, tuple[str, ...]], ...]:
 def _is_fixed(hint: Any) -> bool:
     """Whether a type is a choice of literals, or None."""
     if get_origin(hint) in (Union, UnionType):
-        return all(each is NoneType or _is_fixed(each) for each in get_args(hint))
+        return all(choice is NoneType or _is_fixed(choice) for choice in get_args(hint))
     return get_origin(hint) is Literal

@@ -6,7 +6,6 @@ unknown; all its times were taken with the tracer on.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from pathlib import Path
 
 from model_profiling.config import names
@@ -100,18 +99,13 @@ def _result(entry: object, run_dir: Path, model: str) -> JsonObject:
 
 def _here(run_dir: Path, named: tuple[object, ...]) -> str | None:
     """Return the first of the files that exists in the run, also if the run was moved."""
-    for name in named:
-        for place in _places(run_dir, Path(name)) if isinstance(name, str) and name else ():
-            if is_regular(place):
+    for path in (Path(name) for name in named if isinstance(name, str) and name):
+        # Paths were relative to the run or its repository, or absolute; their last parts stay valid.
+        parts = [part for part in path.parts if part not in (path.anchor, "..", ".")]
+        for begin in range(max(0, len(parts) - _DEEPEST), len(parts)):
+            if is_regular(place := run_dir.joinpath(*parts[begin:])):
                 return place.relative_to(run_dir).as_posix()
     return None
-
-
-def _places(run_dir: Path, named: Path) -> Iterator[Path]:
-    """Paths were relative to the run or its repository, or absolute; their last parts stay valid."""
-    parts = [part for part in named.parts if part not in (named.anchor, "..", ".")]
-    for begin in range(max(0, len(parts) - _DEEPEST), len(parts)):
-        yield run_dir.joinpath(*parts[begin:])
 
 
 def _objects(content: JsonObject, key: str) -> bool:

@@ -63,7 +63,7 @@ _CRASHED = re.compile(r"crashed with (\w+)$")
 def explain(job: Job | LockstepJob, done: Completed) -> ProfilingError:
     """Return the error for a process that failed; for a launch it names the job that caused it. A file that
     is no program explains every failure."""
-    for path in {each.model for each in ((job,) if isinstance(job, Job) else job.jobs)}:
+    for path in {program_job.model for program_job in ((job,) if isinstance(job, Job) else job.jobs)}:
         check_program(path)
     tail, log = done.tail(), f"{done.stdout}\n{done.stderr}"
     crash = done.signal_name
@@ -81,8 +81,11 @@ def explain(job: Job | LockstepJob, done: Completed) -> ProfilingError:
     if done.timed_out or done.returncode == _TIME_LIMIT:
         what = f"{slow} did not finish within {job.timeout_s:g} s and was stopped"
         return RunError(what, "ask for fewer runs or a longer time limit", tail)
-    if program and (missing := _missing_part(log)):
-        return RunError(f"{program.model.name} needs {missing[0]}", missing[1], tail)
+    lacking = re.findall(r"Missing operator: \[\d+\] (\S+)", log)
+    backend = re.search(r"Backend (\S+) is not registered", log)
+    if program and (lacking or backend):
+        missing, cure = missing_backend(backend[1]) if backend else missing_operators(lacking)
+        return RunError(f"{program.model.name} needs {missing}", cure, tail)
     if crash:
         return RunError(f"{who} crashed with {crash}", _SIGNALS.get(crash, "see the log"), tail)
     if program and (done.returncode == _OUT_OF_MEMORY or re.search(_NO_MEMORY, log)):
@@ -100,15 +103,6 @@ def explain(job: Job | LockstepJob, done: Completed) -> ProfilingError:
 def _described(job: Job) -> str:
     threads = f", {plural(job.threads, 'thread')}"
     return f"{job.model.name}{threads}{f', without {listing(job.disable)}' if job.disable else ''}"
-
-
-def _missing_part(log: str) -> tuple[str, str] | None:
-    """Return what the program needs and the runner lacks, with the fix."""
-    if operators := re.findall(r"Missing operator: \[\d+\] (\S+)", log):
-        return missing_operators(operators)
-    if backend := re.search(r"Backend (\S+) is not registered", log):
-        return missing_backend(backend[1])
-    return None
 
 
 def missing_operators(names: Iterable[str]) -> tuple[str, str]:

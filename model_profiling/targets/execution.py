@@ -161,7 +161,10 @@ class Target(ABC):
 
     def execute_lockstep(self, job: LockstepJob, into: Path, stem: str) -> LockstepOutcome:
         """Run the launch; its files are `into`/`stem` plus a suffix, those of job N `stem_childN`."""
-        check_launch(job)
+        for child in job.jobs:
+            check_job(child)
+        if reason := unfit_for_turns(job.jobs):
+            raise InputError(reason, "measure them one by one")
         route = self._route(own_runner=False)
         if not route.runner:
             raise RunError(*_NOT_PREPARED)
@@ -309,13 +312,6 @@ def _bring(
     files.write_text(Path(f"{to}{LOG}"), f"$ {shlex.join(done.argv)}\n{done.stdout}{done.stderr}")
     if done.ok:
         transport.fetch(folder, left, to.parent)
-
-
-def check_launch(job: LockstepJob) -> None:
-    for child in job.jobs:
-        check_job(child)
-    if reason := unfit_for_turns(job.jobs):
-        raise InputError(reason, "measure them one by one")
 
 
 def check_job(job: Job) -> None:

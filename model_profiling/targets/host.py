@@ -14,7 +14,7 @@ from pathlib import Path
 from model_profiling.core import process
 from model_profiling.runner.build import RunnerBuild, build_runner
 from model_profiling.runner.features import detect_host, mac_says, sysctl
-from model_profiling.runner.machine import FILES, Machine, MachineFacts, PlatformName, TargetChoice
+from model_profiling.runner.machine import FILES, MachineAnswers, MachineFacts, PlatformName, TargetChoice
 from model_profiling.runner.result import read_report
 from model_profiling.targets.execution import Route, Target, Transport
 
@@ -28,13 +28,13 @@ def host_facts(build: RunnerBuild | None, **versions: str) -> MachineFacts:
     return replace(facts, features=tuple(sorted(features.names)), features_source=features.source)
 
 
-def this_machine() -> Machine:
+def this_machine() -> MachineAnswers:
     texts = {
         name: {str(path): _read(path) or "" for path in Path("/").glob(pattern.lstrip("/"))}
         for name, pattern in FILES.items()
     }
     kernel = {"machine": platform.machine(), "system": platform.release()}
-    return Machine({**texts, **{name: {"-": text} for name, text in kernel.items()}})
+    return MachineAnswers({**texts, **{name: {"-": text} for name, text in kernel.items()}})
 
 
 def _mac_facts(versions: Mapping[str, str]) -> MachineFacts:

@@ -224,8 +224,14 @@ def build_command(
     job: Job, runner: Sequence[str], places: Places, lacks: Collection[str] = ()
 ) -> tuple[str, ...]:
     """Return the command line of `job`; `runner` starts it, and a user's own runner `lacks` these flags."""
-    own = job.runner_path is not None
-    words = _executor_runner_words(job, places, lacks) if own else _kit_words(job, places)
+    if job.runner_path is not None:
+        return (*runner, *_executor_runner_words(job, places, lacks), *job.extra_args)
+    words = [*_program_words(job, places), "--executions", str(job.runs)]
+    words += ["--result", f"{places.files}{RESULT}", "--time-limit", f"{job.timeout_s:g}"]
+    if job.sample_hz:
+        words += ["--sample", f"{places.files}{SEEN}", "--sample-hz", str(job.sample_hz)]
+    flags = {"--cold": job.cold, "--memory-rate": job.memory_rate, "--count-kernels": job.kernels}
+    words += [flag for flag, asked in flags.items() if asked]
     return (*runner, *words, *job.extra_args)
 
 
@@ -247,15 +253,6 @@ def build_lockstep_command(
 
 def child_files(files: str, number: int) -> str:
     return f"{files}_child{number}"
-
-
-def _kit_words(job: Job, places: Places) -> list[str]:
-    words = [*_program_words(job, places), "--executions", str(job.runs)]
-    words += ["--result", f"{places.files}{RESULT}", "--time-limit", f"{job.timeout_s:g}"]
-    if job.sample_hz:
-        words += ["--sample", f"{places.files}{SEEN}", "--sample-hz", str(job.sample_hz)]
-    words += [flag for flag, asked in (("--cold", job.cold), ("--memory-rate", job.memory_rate)) if asked]
-    return [*words, "--count-kernels"] if job.kernels else words
 
 
 def _program_words(job: Job, places: Places) -> list[str]:

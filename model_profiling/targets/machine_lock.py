@@ -43,8 +43,8 @@ def _holding(
     without: ProfilingError | None = None
     with contextlib.ExitStack() as until:
         try:
-            told = (waiting or (lambda _: None)) if _waits.get() else None
-            until.enter_context(_this_machine().held(what, shared=not alone, waiting=told))
+            announce = (waiting or (lambda _: None)) if _waits.get() else None
+            until.enter_context(_this_machine().held(what, shared=not alone, waiting=announce))
         except InUseError:
             raise
         except (InputError, SetupError) as problem:

@@ -33,7 +33,7 @@ MODES: Mapping[PowerMode, Mapping[str, str]] = {
 NAMES = tuple(MODES["boost"])
 READ = f'for name in {" ".join(NAMES)}; do echo "$name=$(settings get global $name)"; done'
 """Prints a line for each setting of a mode."""
-_FIX = "remove the file after setting the phone's settings by hand"
+FIX = "remove the file after setting the phone's settings by hand"
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,15 +48,6 @@ class Unfinished:
     schema_version: Literal[1] = 1
 
 
-def unfinished_work() -> tuple[Unfinished, ...]:
-    """Return every phone's unfinished work; unreadable files are left until that phone is used."""
-    unfinished = []
-    for path in sorted((state_root() / "devices").glob("[!.]*.json")):
-        with contextlib.suppress(ProfilingError):
-            unfinished.append(read_record(Unfinished, path, _FIX))
-    return tuple(unfinished)
-
-
 def parse_settings(text: str) -> dict[str, str | None]:
     """Return the settings that `READ` printed; None means no value. A setting not printed is left out."""
     settings: dict[str, str | None] = {}
@@ -64,16 +55,9 @@ def parse_settings(text: str) -> dict[str, str | None]:
         name, sign, value = line.strip().partition("=")
         # A service that is not up yet answers with a sentence.
         if sign and name in NAMES and re.fullmatch(r"[\w.-]{1,32}", value):
-            settings[name] = None if value == "null" else value
+            # Android writes a scale of 1 as 1 or as 1.0.
+            settings[name] = None if value == "null" else value.removesuffix(".0")
     return settings
-
-
-def _same(one: str | None, other: str | None) -> bool:
-    """Whether two values mean the same: Android writes a scale of 1 as 1 or as 1.0."""
-    try:
-        return one == other or float(one or "") == float(other or "")
-    except ValueError:
-        return False
 
 
 @dataclass(frozen=True, slots=True)
@@ -125,9 +109,7 @@ class PowerSettings:
     def _begin(self, mode: PowerMode) -> None:
         self._restore()  # if the phone was lost halfway
         before = self._read()
-        wanted = {name: value for name, value in MODES[mode].items() if not _same(before[name], value)}
-        if not wanted:
-            return
+        wanted = {name: value for name, value in MODES[mode].items() if before[name] != value}
         since = datetime.now(timezone.utc).isoformat(timespec="seconds")
         write_record(
             self._record, Unfinished(self.device, mode, since, {name: before[name] for name in wanted})
@@ -135,32 +117,17 @@ class PowerSettings:
         # It must be on disk before the phone is touched, whatever happens to this machine.
         with self._record.open("rb") as written:
             os.fsync(written.fileno())
-        answers = [self._put(name, value) for name, value in wanted.items()]
-        now = self._read()
-        if refused := [name for name, value in wanted.items() if not _same(now[name], value)]:
-            why = next(filter(None, answers), f"it stays {now[refused[0]] or 'not set'}")
-            raise SetupError(
-                f"{self.title} does not let adb set {listing(refused)} ({why})",
-                "allow it in the developer options (some makers call it USB debugging (Security settings) or "
-                'Disable permission monitoring), or set power_mode to "leave"',
-            )
+        self._apply(wanted)
 
     def _restore(self) -> Unfinished | None:
         """Undo the recorded changes that nobody changed since; return them, or None if there are none."""
         if not self._record.exists():
             return None
-        unfinished = read_record(Unfinished, self._record, _FIX)
+        unfinished = read_record(Unfinished, self._record, FIX)
         with defer_signals():  # an interrupt waits: nobody else would restore them
             now, ours = self._read(), MODES[unfinished.mode]
-            own = {name: value for name, value in unfinished.before.items() if _same(now[name], ours[name])}
-            for name, value in own.items():
-                self._put(name, value)
-            after = self._read()
-            if stays := [name for name, value in own.items() if not _same(after[name], value)]:
-                raise SetupError(
-                    f"{self.title} refuses the earlier {stays[0]}: it is {after[stays[0]]}",
-                    f"set it to {own[stays[0]] or 'no value'} by hand",
-                )
+            own = {name: value for name, value in unfinished.before.items() if now[name] == ours[name]}
+            self._apply(own)
             self._record.unlink(missing_ok=True)
         return unfinished
 
@@ -173,8 +140,18 @@ class PowerSettings:
             )
         return settings
 
-    def _put(self, name: str, value: str | None) -> str:
-        """Set or, with None, delete a setting; return the beginning of the phone's complaint, if any."""
-        words = ["delete", "global", name] if value is None else ["put", "global", name, value]
-        done = self.shell.run(["settings", *words])
-        return "" if done.ok else f"{done.stdout}\n{done.stderr}".strip().partition("\n")[0][:120]
+    def _apply(self, values: Mapping[str, str | None]) -> None:
+        """Set (or, with None, delete) settings; raise an error if the phone keeps other values."""
+        complaint = ""
+        for name, value in values.items():
+            words = ["delete", "global", name] if value is None else ["put", "global", name, value]
+            done = self.shell.run(["settings", *words])
+            complaint = complaint if done.ok else f"{done.stdout}\n{done.stderr}".strip()
+        now = self._read()
+        if refused := [name for name, value in values.items() if now[name] != value]:
+            why = complaint.partition("\n")[0][:120] or f"it stays {now[refused[0]] or 'not set'}"
+            raise SetupError(
+                f"{self.title} does not let adb set {listing(refused)} ({why})",
+                "allow it in the developer options (some makers call it USB debugging (Security settings) or "
+                'Disable permission monitoring), or set power_mode to "leave"',
+            )

@@ -188,8 +188,8 @@ def kernel_sections(run_dir: Path) -> tuple[KernelSection, ...]:
         raise no_run(run_dir)
     refuse_links_out(run_dir)
     manifest = read_manifest(run_dir)
-    known = manifest is not None and not manifest.version_0
-    sections = _sections(Run.open(run_dir)) if known else _sections_by_name(run_dir)
+    of_this_kit = manifest is not None and not manifest.version_0
+    sections = _sections(Run.open(run_dir)) if of_this_kit else _sections_by_name(run_dir)
     if not sections:
         raise InputError(
             f"{run_dir} has no pair of *{names.KERNELS_CSV} from experiments that are compared",

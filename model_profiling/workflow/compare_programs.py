@@ -17,11 +17,11 @@ from model_profiling.runs.begin import check_folder, check_startable
 from model_profiling.targets import Target, open_target, plan_targets
 from model_profiling.workflow.compare import asked_gates, compare, cost_limits
 from model_profiling.workflow.measure import RunOptions, run_together
-from model_profiling.workflow.profile import Case, ProfileOptions, find_or_export, one_case
+from model_profiling.workflow.profile import ProfileOptions, ProgramCase, find_or_export, one_case
 
 
 def one_program(
-    target: Target, program: Path, root: Path, options: ProfileOptions, case: Case
+    target: Target, program: Path, root: Path, options: ProfileOptions, case: ProgramCase
 ) -> ProfileConfig:
     """Return the config of a program that others are compared with: one experiment, of the same name in all
     of them, so that equal thread counts are matched."""
@@ -83,7 +83,7 @@ def compare_programs(
         for program, root, case in zip(programs, roots, cases, strict=True)
     ]
     ours, theirs = run_together(configs, place, run or RunOptions(), progress=progress)
-    found = compare(
+    comparison = compare(
         ours.run_dir,
         theirs.run_dir,
         limit=limit,
@@ -91,12 +91,16 @@ def compare_programs(
         memory_limit=memory_limit,
         load_limit=load_limit,
     )
-    found = replace(found, a=replace(found.a, name=str(a)), b=replace(found.b, name=str(b)))
+    comparison = replace(
+        comparison, a=replace(comparison.a, name=str(a)), b=replace(comparison.b, name=str(b))
+    )
     sides = {"A": ours.data, "B": theirs.data}
     remarks = (
         replace(remark, series=Series(side, remark.series.threads)) if remark.series else remark
         for side, data in sides.items()
         for remark in data.remarks
     )
-    known = {Series(side, series.threads) for side, data in sides.items() for series in data.run.series}
-    return ProgramsCompared(found, ours.run_dir, theirs.run_dir, home, warning_lines(remarks, known))
+    all_series = {Series(side, series.threads) for side, data in sides.items() for series in data.run.series}
+    return ProgramsCompared(
+        comparison, ours.run_dir, theirs.run_dir, home, warning_lines(remarks, all_series)
+    )

@@ -22,13 +22,13 @@ from model_profiling.core.stdio import Progress, Silent
 from model_profiling.export.records import ExportResult, read_export
 from model_profiling.models.catalog import NamedModel
 from model_profiling.models.registry import FormatNotForModel
-from model_profiling.report.data import ExperimentReport, ReportData
+from model_profiling.report.data import ReportData
 from model_profiling.report.dtypes import (
-    Accuracy,
+    DtypeAccuracy,
+    DtypeLatency,
     DtypePair,
     Dtypes,
     DtypeSide,
-    Latency,
     Machine,
     OnSme2,
     Projected,
@@ -51,28 +51,28 @@ from model_profiling.workflow.report import write_page
 
 @dataclass(frozen=True, slots=True)
 class DtypesOutcome:
-    """What `profile` returns for several number formats: `outcomes` by format, for each that worked, what
-    was `found` by comparing them, and its page. In a notebook it shows that page."""
+    """What `profile` returns for several number formats: `outcomes` by format, for each that worked, their
+    `comparison`, and its page. In a notebook it shows that page."""
 
-    found: Dtypes
+    comparison: Dtypes
     report: Path
     outcomes: dict[str, ProfileOutcome]
 
     def __repr__(self) -> str:
-        return f"<DtypesOutcome {self.found.model} in {', '.join(self.outcomes)}: {self.report}>"
+        return f"<DtypesOutcome {self.comparison.model} in {', '.join(self.outcomes)}: {self.report}>"
 
     def _repr_html_(self) -> str:
-        return render_fragment(dtypes_document(self.found))
+        return render_fragment(dtypes_document(self.comparison))
 
     @property
     def verdict(self) -> tuple[str, ...]:
         """Which format to ship, and why."""
-        return self.found.sentences
+        return self.comparison.sentences
 
     @property
     def warnings(self) -> tuple[WarningLine, ...]:
         """One line for each kind, with the formats it concerns."""
-        known = {
+        all_series = {
             Series(dtype, series.threads)
             for dtype, outcome in self.outcomes.items()
             for series in outcome.main.run.series
@@ -82,7 +82,7 @@ class DtypesOutcome:
             for dtype, outcome in self.outcomes.items()
             for remark in outcome.all_remarks
         )
-        return warning_lines(remarks, {*known, *(Series(dtype) for dtype in self.outcomes)})
+        return warning_lines(remarks, {*all_series, *(Series(dtype) for dtype in self.outcomes)})
 
 
 def profile_dtypes(
@@ -155,7 +155,11 @@ def _side(dtype: str, outcome: ProfileOutcome, folder: Path) -> DtypeSide:
     data, export = outcome.main.data, read_export(outcome.program)
     headline, latency = data.headline, None
     if headline is not None and (summary := headline.summary):
-        latency = Latency(headline.series, summary.median, summary.p5, summary.p95)
+        latency = DtypeLatency(headline.series, summary.median, summary.p5, summary.p95)
+    outside_share = None
+    if headline is not None and headline.dumps is not None and headline.times.are_latencies:
+        outside = [operator for operator in headline.dumps.operators if not operator.delegated]
+        outside_share = headline.dumps.spent_by(outside).share
     failed = next(iter(outcome.main.failed), None)
     return DtypeSide(
         dtype=dtype,
@@ -163,14 +167,14 @@ def _side(dtype: str, outcome: ProfileOutcome, folder: Path) -> DtypeSide:
         program=files.relative_posix(folder, outcome.program),
         sha256=export.sha256,
         size_bytes=export.size_bytes,
-        runs=tuple(files.relative_posix(folder, each.run.path) for each in outcome.runs),
+        runs=tuple(files.relative_posix(folder, data_of_run.run.path) for data_of_run in outcome.runs),
         latency=latency,
         projected=_projected(data),
         sme2=on_sme2(data),
         delegates=export.coverage.partitions,
         operators_inside=export.coverage.delegated,
         operators_outside=sum(group.count for group in export.coverage.outside),
-        outside_time_share=_time_outside(headline),
+        outside_time_share=outside_share,
         accuracy=_accuracy(export),
         problem=(failed.problem or "it failed") if failed else "",
         fix=(failed.fix or "") if failed else "",
@@ -200,14 +204,7 @@ def on_sme2(data: ReportData) -> OnSme2:
     )
 
 
-def _time_outside(headline: ExperimentReport | None) -> float | None:
-    if headline is None or headline.dumps is None or not headline.times.are_latencies:
-        return None
-    outside = [operator for operator in headline.dumps.operators if not operator.delegated]
-    return headline.dumps.spent_by(outside).share
-
-
-def _accuracy(export: ExportResult) -> Accuracy | None:
+def _accuracy(export: ExportResult) -> DtypeAccuracy | None:
     precision, lowering = export.accuracy.precision, export.accuracy.lowering
     if precision is None or lowering is None:
         return None
@@ -220,7 +217,7 @@ def _accuracy(export: ExportResult) -> Accuracy | None:
     rows = sum(output.top1_rows for output in scored)
     alike = rows - sum(output.top1_differs for output in scored)
     top1 = f"{alike} of {rows}" if rows else ""
-    return Accuracy(precision.max_rel, export.calibration, export.accuracy.real_inputs, top1, wrong)
+    return DtypeAccuracy(precision.max_rel, export.calibration, export.accuracy.real_inputs, top1, wrong)
 
 
 def _pairs(sides: Sequence[DtypeSide], outcomes: dict[str, ProfileOutcome]) -> Iterator[DtypePair]:

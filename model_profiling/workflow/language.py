@@ -45,9 +45,9 @@ from model_profiling.statistics.speedup import growth, median_interval
 from model_profiling.targets import open_target, plan_targets
 from model_profiling.workflow.measure import RunOptions
 from model_profiling.workflow.profile import (
-    Case,
     ProfileOptions,
     ProfileOutcome,
+    ProgramCase,
     open_program,
     profile_programs,
 )
@@ -70,32 +70,32 @@ _QUICK = "longer prompts and later positions, because of --quick; --prompt and -
 
 @dataclass(frozen=True, slots=True)
 class LanguageOutcome:
-    """What `profile_llm` returns: what was `found`, the outcome of each of its cases, and the page about all.
-    In a notebook it shows that page."""
+    """What `profile_llm` returns: the figures of the `language` model, the outcome of each of its cases, and
+    the page about all. In a notebook it shows that page."""
 
-    found: Language
+    language: Language
     outcomes: tuple[ProfileOutcome, ...]
     report: Path
     warnings: tuple[WarningLine, ...] = ()
 
     def __repr__(self) -> str:
-        return f"<LanguageOutcome {self.found.model}, {plural(len(self.outcomes), 'case')}: {self.report}>"
+        return f"<LanguageOutcome {self.language.model}, {plural(len(self.outcomes), 'case')}: {self.report}>"
 
     def _repr_html_(self) -> str:
-        return render_fragment(language_document(self.found))
+        return render_fragment(language_document(self.language))
 
     @property
     def verdict(self) -> tuple[str, ...]:
         """The opening sentences of the page."""
-        return tuple(answer for _, answer in self.found.answers)
+        return tuple(answer for _, answer in self.language.answers)
 
 
 @dataclass(frozen=True, slots=True)
-class _Asked:
+class PlannedCase:
     phase: PhaseName
     tokens: int
     position: int
-    case: Case
+    case: ProgramCase
 
 
 def profile_language(
@@ -124,25 +124,29 @@ def profile_language(
             f"{program.name} is not a language model: no method takes tokens and a position in a cache",
             "use `sme2prof profile`, or export the model with its cache in buffers",
         )
-    asked, left_out = _cases(
+    planned, left_out = _cases(
         phases, prompts, positions, lambda phase: input_names(program, content, phase.method)
     )
-    if not asked:
+    if not planned:
         raise InputError(
             f"{program.name} does not allow {left_out[0]}", "leave that out to get what it allows"
         )
     if plan.main.name == "emulated" or options.quick:
         # A prompt of 512 tokens takes 16 times as long as one of 32, and emulated it shows nothing else.
         given = {"prompt": prompts, "answer": positions}
-        shortest = {each.phase: each for each in reversed(asked)}
-        fewer = [each for each in asked if given[each.phase] is not None or each is shortest[each.phase]]
-        if fewer != asked:
-            asked, left_out = fewer, (_QUICK if options.quick else _WITHOUT_TIMES, *left_out)
+        shortest = {planned_case.phase: planned_case for planned_case in reversed(planned)}
+        fewer = [
+            planned_case
+            for planned_case in planned
+            if given[planned_case.phase] is not None or planned_case is shortest[planned_case.phase]
+        ]
+        if fewer != planned:
+            planned, left_out = fewer, (_QUICK if options.quick else _WITHOUT_TIMES, *left_out)
     outcomes: list[ProfileOutcome] = []
-    for _, members in groupby(asked, lambda each: each.phase):
+    for _, members in groupby(planned, lambda planned_case: planned_case.phase):
         # The cases of a phase take turns. Kernels are the same for every length above 1 and at every
         # position: one proof for each phase.
-        cases_of_phase = [each.case for each in members]
+        cases_of_phase = [planned_case.case for planned_case in members]
         longer = {"budget_s": options.budget_s * len(cases_of_phase)} if options.budget_s else {}
         outcomes += profile_programs(
             [program],
@@ -153,7 +157,10 @@ def profile_language(
             progress=progress,
         )
     home = names.runs_folder(program, options.outdir)
-    cases = tuple(_found(each, outcome, home) for each, outcome in zip(asked, outcomes, strict=True))
+    cases = tuple(
+        _measured_case(planned_case, outcome, home)
+        for planned_case, outcome in zip(planned, outcomes, strict=True)
+    )
     remarks = tuple(
         replace(remark, series=Series(case.name))
         for case, outcome in zip(cases, outcomes, strict=True)
@@ -161,12 +168,16 @@ def profile_language(
     )
     warnings = warning_lines(remarks)
     data = next(
-        (outcome.main.data for each, outcome in zip(asked, outcomes, strict=True) if each.phase == "answer"),
+        (
+            outcome.main.data
+            for planned_case, outcome in zip(planned, outcomes, strict=True)
+            if planned_case.phase == "answer"
+        ),
         outcomes[0].main.data,
     )
     language = replace(
         _gather(program, phases, cases, data, left_out),
-        slope=_slope([pair for pair in zip(asked, outcomes, strict=True) if pair[0].phase == "answer"]),
+        slope=_slope([pair for pair in zip(planned, outcomes, strict=True) if pair[0].phase == "answer"]),
         warnings=tuple(str(line) for line in warnings),
     )
     files.write_json(home / FACTS, language.facts())
@@ -179,16 +190,16 @@ def _cases(
     prompts: Sequence[int] | None,
     positions: Sequence[int] | None,
     named: Callable[[Phase], tuple[str, ...]],
-) -> tuple[list[_Asked], tuple[str, ...]]:
+) -> tuple[list[PlannedCase], tuple[str, ...]]:
     """Return what fits the program, the prompts first, and why the rest does not."""
-    asked, left_out = [], []
+    planned, left_out = [], []
     phase = phases.prompt
     usual: Sequence[int] = ()
     if phase is not None:
         usual = _as_far_as(PROMPTS, phase.most) if phase.variable else (phase.most,)
     for tokens in sorted(set(prompts or usual)):
         if phase is not None and tokens in (range(2, phase.most + 1) if phase.variable else usual):
-            asked.append(_Asked("prompt", tokens, 0, _case(phase, named(phase), tokens, 0)))
+            planned.append(PlannedCase("prompt", tokens, 0, _case(phase, named(phase), tokens, 0)))
             continue
         takes = "takes one token at a time"
         if phase is not None:
@@ -198,8 +209,10 @@ def _cases(
         if position >= phases.context:
             left_out.append(f"an answer after {position} tokens, because the cache holds {phases.context}")
         else:
-            asked.append(_Asked("answer", 1, position, _case(phases.step, named(phases.step), 1, position)))
-    return asked, tuple(left_out)
+            planned.append(
+                PlannedCase("answer", 1, position, _case(phases.step, named(phases.step), 1, position))
+            )
+    return planned, tuple(left_out)
 
 
 def _as_far_as(usual: Sequence[int], most: int) -> tuple[int, ...]:
@@ -207,7 +220,7 @@ def _as_far_as(usual: Sequence[int], most: int) -> tuple[int, ...]:
     return (*usual, most) if max(usual) > most else tuple(usual)
 
 
-def _case(phase: Phase, named: tuple[str, ...], tokens: int, position: int) -> Case:
+def _case(phase: Phase, named: tuple[str, ...], tokens: int, position: int) -> ProgramCase:
     numbers = phase.method.input_numbers
     at = named[numbers.index(phase.position)]
     sizes: dict[str, tuple[int, ...]] = {}
@@ -216,7 +229,9 @@ def _case(phase: Phase, named: tuple[str, ...], tokens: int, position: int) -> C
         if phase.positions > 1:
             sizes[at] = (tokens,)
     count = tokens if phase.positions > 1 else 1
-    return Case(phase.method.name, sizes, {at: tuple(float(position + each) for each in range(count))})
+    return ProgramCase(
+        phase.method.name, sizes, {at: tuple(float(position + offset) for offset in range(count))}
+    )
 
 
 def _gather(
@@ -243,19 +258,19 @@ def _gather(
     )
 
 
-def _found(asked: _Asked, outcome: ProfileOutcome, home: Path) -> LanguageCase:
+def _measured_case(planned: PlannedCase, outcome: ProfileOutcome, home: Path) -> LanguageCase:
     data = outcome.main.data
     latencies = []
-    order = sorted(data.experiments, key=lambda each: data.run.spoken_order(each.series))
-    for each in order:
-        if each.untraced is None:
+    order = sorted(data.experiments, key=lambda experiment: data.run.spoken_order(experiment.series))
+    for experiment in order:
+        if experiment.untraced is None:
             continue
-        stats = data.run.robust_stats(each.series)
+        stats = data.run.robust_stats(experiment.series)
         low, high = (median_interval(stats.end_to_end_rounds_ms) if stats else None) or (None, None)
-        series, median = each.series, each.untraced.median
-        measured = each.latency.measured if each.latency else "wall time, unchecked"
+        series, median = experiment.series, experiment.untraced.median
+        measured = experiment.latency.measured if experiment.latency else "wall time, unchecked"
         latencies.append(
-            PhaseLatency(series.experiment, series.threads or 1, each.sme2, median, low, high, measured)
+            PhaseLatency(series.experiment, series.threads or 1, experiment.sme2, median, low, high, measured)
         )
     headline, outlook = data.headline, data.outlook
     coverage = outlook.coverage
@@ -263,14 +278,15 @@ def _found(asked: _Asked, outcome: ProfileOutcome, home: Path) -> LanguageCase:
     timed = headline.dumps if headline and data.run.times.are_latencies else None
     shares = time_shares(timed) if timed else {}
     findings = tuple(
-        CaseFinding(each.id, each.title, each.action, each.max_gain_pct) for each in data.findings
+        CaseFinding(finding.id, finding.title, finding.action, finding.max_gain_pct)
+        for finding in data.findings
     )
     projection = outlook.headline
     return LanguageCase(
-        phase=asked.phase,
-        method=asked.case.method,
-        tokens=asked.tokens,
-        position=asked.position,
+        phase=planned.phase,
+        method=planned.case.method,
+        tokens=planned.tokens,
+        position=planned.position,
         run=str(outcome.main.run_dir.relative_to(home.resolve())),
         latencies=tuple(latencies),
         speedup=next(switched, None),
@@ -282,24 +298,28 @@ def _found(asked: _Asked, outcome: ProfileOutcome, home: Path) -> LanguageCase:
     )
 
 
-def _slope(answers: Sequence[tuple[_Asked, ProfileOutcome]]) -> tuple[float, float, float] | None:
+def _slope(answers: Sequence[tuple[PlannedCase, ProfileOutcome]]) -> tuple[float, float, float] | None:
     """What a token takes longer for every 1,000 tokens of context, over the launches that all positions
     share."""
-    known = [
-        (each.position, outcome.main.run.journal, outcome.main.data.headline) for each, outcome in answers
+    measured = [
+        (planned.position, outcome.main.run.journal, outcome.main.data.headline)
+        for planned, outcome in answers
     ]
     timed_at = [
         (position, timed(journal, headline.series))
-        for position, journal, headline in known
+        for position, journal, headline in measured
         if journal is not None and headline is not None and headline.latency is not None
     ]
     if len(timed_at) < max(2, len(answers)):
         return None
-    rule = reduce(Rule.together, (found.rule for _, found in timed_at))
-    launches = [found.by(rule).launches for _, found in timed_at]
-    shared = [name for name in launches[0] if all(any(found.get(name, ())) for found in launches)]
+    rule = reduce(Rule.together, (latencies.rule for _, latencies in timed_at))
+    launches = [latencies.by(rule).launches for _, latencies in timed_at]
+    shared = [name for name in launches[0] if all(any(latencies.get(name, ())) for latencies in launches)]
     medians = [
-        [float(np.median(np.concatenate([turn for turn in found[name] if turn]))) for found in launches]
+        [
+            float(np.median(np.concatenate([turn for turn in latencies[name] if turn])))
+            for latencies in launches
+        ]
         for name in shared
     ]
     return growth(medians, [position / 1000 for position, _ in timed_at])

@@ -184,7 +184,7 @@ def run_together(
     options = with_evidence(options, configs, target, progress)
     with contextlib.ExitStack() as held:
         measured = measure_runs([(config, options) for config in configs], target, progress, held)
-        return tuple(publish(each, options, progress) for each in measured)
+        return tuple(publish(run, options, progress) for run in measured)
 
 
 def with_evidence(
@@ -197,7 +197,9 @@ def with_evidence(
     runs: list[Path] = []
     for path in options.evidence:
         kind, _, host = str(path).partition(":")
-        runs += (emulate_on(host, each, progress) for each in configs) if kind == "ssh" and host else [path]
+        runs += (
+            (emulate_on(host, config, progress) for config in configs) if kind == "ssh" and host else [path]
+        )
     for config in configs:
         evidence_of(runs, files.sha256(config.model), config.method)
     return replace(options, evidence=tuple(runs))
@@ -223,7 +225,8 @@ tar -C "$(dirname "$(find out -name manifest.json)")" -cf - ."""
 def emulate_on(host: str, config: ProfileConfig, progress: Progress) -> Path:
     """Emulate the program of `config` on `host`; return the run directory, beside that of `config`."""
     name = shlex.quote(config.model.name)
-    script = _SCRIPT.format(no_kit=_NO_KIT, name=name, words=shlex.join(_words(config)))
+    words = names.case_words(config.method, config.inputs.sizes, config.inputs.values)
+    script = _SCRIPT.format(no_kit=_NO_KIT, name=name, words=shlex.join(words))
     shell = Shell(SshLink(host))
     progress.stage(f"emulating {config.model.stem} on {shell.title}")
     with tempfile.TemporaryFile() as archive:
@@ -240,22 +243,12 @@ def emulate_on(host: str, config: ProfileConfig, progress: Progress) -> Path:
                 f"{shell.title} has no sme2prof in its PATH", f"{cure} and name the run directory"
             )
         if not done.ok:
-            said = last_line(done).removeprefix("error: ")
-            raise SetupError(f"{shell.title} could not emulate {config.model.name}: {said}", "mend it there")
+            complaint = last_line(done).removeprefix("error: ")
+            raise SetupError(
+                f"{shell.title} could not emulate {config.model.name}: {complaint}", "mend it there"
+            )
         archive.seek(0)
         return _unpacked(archive, config.output_root.with_name(f"emulated-{host}"), shell.title)
-
-
-def _words(config: ProfileConfig) -> list[str]:
-    """The options of `sme2prof profile` for the same method and inputs."""
-    words = ["--method", config.method] if config.method else []
-    for option, given, joint in (
-        ("--length", config.inputs.sizes, "x"),
-        ("--input", config.inputs.values, ","),
-    ):
-        for name, numbers in given.items():
-            words += [option, f"{name}={joint.join(f'{number:.17g}' for number in numbers)}"]
-    return words
 
 
 def _unpacked(archive: IO[bytes], into: Path, title: str) -> Path:

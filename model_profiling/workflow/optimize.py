@@ -44,8 +44,8 @@ from model_profiling.workflow.compare_programs import ProgramsCompared, compare_
 from model_profiling.workflow.dtypes import on_sme2
 from model_profiling.workflow.measure import RunOptions, run_together
 from model_profiling.workflow.profile import (
-    Case,
     ProfileOptions,
+    ProgramCase,
     export_with,
     make_config,
     one_case,
@@ -64,17 +64,17 @@ class OptimizeOutcome:
     """What `optimize` returns: `program` is the optimized one, None if nothing helped. In a notebook it shows
     its page."""
 
-    found: Optimization
+    optimization: Optimization
     original: Path
     program: Path | None
     report: Path
     warnings: tuple[WarningLine, ...] = ()
 
     def __repr__(self) -> str:
-        return f"<OptimizeOutcome {self.found.model}: {self.found.verdict}>"
+        return f"<OptimizeOutcome {self.optimization.model}: {self.optimization.verdict}>"
 
     def _repr_html_(self) -> str:
-        return render_fragment(optimization_document(self.found))
+        return render_fragment(optimization_document(self.optimization))
 
 
 def optimize_model(
@@ -125,7 +125,7 @@ def optimize_model(
     ]
     assert facts[0] is not None
     every = search.every or original
-    found = Optimization(
+    optimization = Optimization(
         model=original.model,
         source=original.source,
         dtype=original.dtype,
@@ -134,15 +134,17 @@ def optimize_model(
         original=facts[0],
         optimized=facts[1],
         rewrites=tuple(outcomes),
-        kept=tuple(each.name for each in outcomes if program and each.decision != "dropped"),
+        kept=tuple(outcome.name for outcome in outcomes if program and outcome.decision != "dropped"),
         speedup=speedup,
         not_timed=search.not_timed,
         left=tuple(group.text for group in every.coverage.outside),
     )
     page = home / names.OPTIMIZATION_PAGE
-    write_record(home / OPTIMIZATION, found)
-    write_page(optimization_document(found), page, f"Optimizing {found.model}, {found.dtype}")
-    return OptimizeOutcome(found, original.pte, program, page, compared.warnings if compared else ())
+    write_record(home / OPTIMIZATION, optimization)
+    write_page(
+        optimization_document(optimization), page, f"Optimizing {optimization.model}, {optimization.dtype}"
+    )
+    return OptimizeOutcome(optimization, original.pte, program, page, compared.warnings if compared else ())
 
 
 def _agrees(made: ExportResult, original: ExportResult) -> bool:
@@ -162,7 +164,7 @@ class _Search:
     place: Target
     options: ProfileOptions
     run: RunOptions
-    case: Case
+    case: ProgramCase
     folder: Path
     progress: Progress
     made: dict[frozenset[str], ExportResult | None] = field(default_factory=dict)
@@ -192,7 +194,7 @@ class _Search:
         kinds = list(dict.fromkeys(place.rewrite for place in every.rewrites))
         if every.sha256 == self.original.sha256:
             same = "the program is the same with it"
-            return [*outcomes, *(outcome_of(each, "dropped", same, every.rewrites) for each in kinds)], None
+            return [*outcomes, *(outcome_of(kind, "dropped", same, every.rewrites) for kind in kinds)], None
         if self.not_timed:
             kept = [kind for kind in kinds if kind not in catalogue.ONLY_IF_MEASURED]
             decided = {
@@ -225,11 +227,11 @@ class _Search:
             after = proof.of(best)
             if after.flops is None or after.flops >= _LOST * before.flops:
                 break
-            kept = [each for each in outcomes if each.decision != "dropped"]
-            least = min(kept, key=lambda each: (each.gain.ratio or 1.0) if each.gain else 1.0)
+            kept = [outcome for outcome in outcomes if outcome.decision != "dropped"]
+            least = min(kept, key=lambda outcome: (outcome.gain.ratio or 1.0) if outcome.gain else 1.0)
             lost = replace(least, decision="dropped", because="less arithmetic runs on SME2 with it")
-            outcomes = [lost if each is least else each for each in outcomes]
-            best = self._best([each.name for each in kept if each is not least])
+            outcomes = [lost if outcome is least else outcome for outcome in outcomes]
+            best = self._best([outcome.name for outcome in kept if outcome is not least])
         return outcomes, best
 
     def _why_not_timed(self) -> str:
@@ -285,16 +287,16 @@ class _Search:
             self.place,
             self.progress,
         )
-        for failed in (result for each in measured for result in each.failed):
+        for failed in (result for run in measured for result in run.failed):
             raise RunError(failed.problem or "a program failed", failed.fix or "profile the model first")
-        return [timed(each.journal, each.manifest.results[0].series) for each in measured]
+        return [timed(run.journal, run.manifest.results[0].series) for run in measured]
 
 
 def outcome_of(kind: str, decision: str, because: str, applied: Sequence[Applied]) -> RewriteOutcome:
     groups: dict[tuple[str, str], list[str]] = {}
-    for each in applied:
-        if each.rewrite == kind:
-            groups.setdefault((each.operator, each.source), []).append(each.module)
+    for place in applied:
+        if place.rewrite == kind:
+            groups.setdefault((place.operator, place.source), []).append(place.module)
     rows = rewrites.CATALOGUE.get(kind, ())
     used = [row for row in rows if any(operator in row.operators for operator, _ in groups)] or list(rows)
     return RewriteOutcome(
@@ -323,19 +325,19 @@ class _Proof:
 
     options: ProfileOptions
     run: RunOptions
-    case: Case
+    case: ProgramCase
     home: Path
     prover: Target
     progress: Progress
-    known: dict[str, _Proven] = field(default_factory=dict)
+    proven: dict[str, _Proven] = field(default_factory=dict)
 
     def of(self, program: ExportResult) -> _Proven:
-        if program.sha256 not in self.known:
+        if program.sha256 not in self.proven:
             try:
-                self.known[program.sha256] = self._proven(program.pte)
+                self.proven[program.sha256] = self._proven(program.pte)
             except SetupError as problem:
-                self.known[program.sha256] = _Proven(OnSme2("not tested", problem.problem))
-        return self.known[program.sha256]
+                self.proven[program.sha256] = _Proven(OnSme2("not tested", problem.problem))
+        return self.proven[program.sha256]
 
     def _proven(self, program: Path) -> _Proven:
         fed = feed(program, self.case.method, self.case.inputs)
@@ -343,7 +345,7 @@ class _Proof:
         if seconds > _LONGEST_PROOF_S:
             raise SetupError(f"emulating this program takes about {duration(seconds)}", "profile it")
         quick = self.options.model_copy(update={"quick": True})
-        root = self.home / str(len(self.known)) / self.prover.place
+        root = self.home / str(len(self.proven)) / self.prover.place
         config = make_config(self.prover, program, root, quick, self.case)
         (made,) = run_together([config], self.prover, replace(self.run, force=True), progress=self.progress)
         coverage = made.data.outlook.coverage
@@ -370,7 +372,7 @@ def _confirm(original: Path, program: Path, search: _Search, home: Path) -> Prog
 
 def _facts(made: ExportResult, home: Path, run_dir: Path | None, proof: _Proof) -> ProgramFacts:
     lowering = made.accuracy.lowering
-    known = proof.known.get(made.sha256)
+    proven = proof.proven.get(made.sha256)
     return ProgramFacts(
         program=files.relative_posix(home, made.pte),
         sha256=made.sha256,
@@ -379,6 +381,6 @@ def _facts(made: ExportResult, home: Path, run_dir: Path | None, proof: _Proof) 
         outputs_agree=made.accuracy.ok,
         deviation=lowering.max_rel if lowering else None,
         tolerance=lowering.tolerance if lowering else None,
-        sme2=known.sme2 if known else (read_on_sme2(run_dir) if run_dir else None),
+        sme2=proven.sme2 if proven else (read_on_sme2(run_dir) if run_dir else None),
         run=files.relative_posix(home, run_dir) if run_dir else "",
     )

@@ -196,7 +196,7 @@ def _current_export(model: str, dtype: str, backend: str, artifacts: Path | None
 
 
 @dataclass(frozen=True, slots=True)
-class Case:
+class ProgramCase:
     """A method of a program and the inputs it is fed; what is not named is made up."""
 
     method: str = "forward"
@@ -227,7 +227,7 @@ class ProfileOutcome:
     main: RunOutcome
     evidence: ReportData | None
     remarks: tuple[Diagnostic, ...] = ()
-    case: Case = field(default_factory=Case)
+    case: ProgramCase = field(default_factory=ProgramCase)
     """What of the program ran."""
 
     def __repr__(self) -> str:
@@ -283,11 +283,11 @@ def profile_one(
     return outcome
 
 
-def one_case(program: Path, options: ProfileOptions) -> Case:
+def one_case(program: Path, options: ProfileOptions) -> ProgramCase:
     """Return the method and the sizes that `options` ask for; refuse a program with several methods."""
     method = one_method(program, options.method)
     sizes = [sizes_for_length(program, method, *length) for length in options.lengths.items()]
-    return Case(method, dict(sizes), options.values)
+    return ProgramCase(method, dict(sizes), options.values)
 
 
 def open_program(model: str | NamedModel, options: ProfileOptions, progress: Progress) -> Path:
@@ -303,7 +303,7 @@ def profile_programs(
     options: ProfileOptions,
     run: RunOptions | None = None,
     *,
-    cases: Sequence[Case] = (Case(),),
+    cases: Sequence[ProgramCase] = (ProgramCase(),),
     one_proof: bool = False,
     progress: Progress | None = None,
 ) -> tuple[ProfileOutcome, ...]:
@@ -330,13 +330,13 @@ def profile_programs(
         measured = measure_runs([(config, main_run) for config in configs], target, progress, held)
         if plan.evidence == plan.main:
             unused = _without_effect(target, options)
-            mains = [publish(each, main_run, progress) for each in measured]
+            mains = [publish(measured_run, main_run, progress) for measured_run in measured]
             return tuple(
                 ProfileOutcome(program, plan, main, main.data, unused, case)
                 for (program, case), main in zip(chosen, mains, strict=True)
             )
     outcomes: list[ProfileOutcome] = []
-    for (program, case), home, each in zip(chosen, homes, measured, strict=True):
+    for (program, case), home, measured_run in zip(chosen, homes, measured, strict=True):
         evidence, missing, proof = None, None, None
         with contextlib.ExitStack() as held:
             if one_proof and outcomes:
@@ -350,13 +350,13 @@ def profile_programs(
                 except SetupError as problem:
                     # Latencies are valid without the evidence; the run records that it is missing.
                     missing = problem
-            with locked(each.place.path):
-                main = publish(each, main_run, progress, missing=missing, proof=proof)
+            with locked(measured_run.place.path):
+                main = publish(measured_run, main_run, progress, missing=missing, proof=proof)
         outcomes.append(ProfileOutcome(program, plan, main, evidence, (), case))
     return tuple(outcomes)
 
 
-def _check_duration(program: Path, case: Case, options: ProfileOptions) -> None:
+def _check_duration(program: Path, case: ProgramCase, options: ProfileOptions) -> None:
     """Avoid an hour of emulation for a user who asked only for latencies."""
     sides, most = (1, _QUICK_EMULATION_S) if options.quick else (2, _UNASKED_EMULATION_S)
     fed = feed(program, case.method, case.inputs)
@@ -370,10 +370,10 @@ def _check_duration(program: Path, case: Case, options: ProfileOptions) -> None:
 
 
 def make_config(
-    target: Target, program: Path, root: Path, options: ProfileOptions, case: Case | None = None
+    target: Target, program: Path, root: Path, options: ProfileOptions, case: ProgramCase | None = None
 ) -> ProfileConfig:
     """Return the config for one target: SME2 on and off, on alone, or a ladder."""
-    case, repeats = case or Case(), options.given(("runs", "warmup"))
+    case, repeats = case or ProgramCase(), options.given(("runs", "warmup"))
     kinds = ("on",) if options.quick and not target.timings_are_latency else ("on", "off")
     rungs = [RungAsked(name, (), options.threads) for name in ((LADDER,) if options.ladder else kinds)]
     return make_rung_config(

@@ -170,7 +170,7 @@ def optimize(
     optimized program beside the original, as `sme2prof optimize` does.
 
         outcome = optimize(module, torch.rand(1, 3, 224, 224))
-        outcome.program, outcome.found.verdict
+        outcome.program, outcome.optimization.verdict
 
     `only` names the rewrites to try. `model`, `inputs`, `name` and the settings are those of `profile`; there
     is no ladder and no sampling, and one thread count. The module stays as it is.
@@ -198,7 +198,7 @@ def profile_llm(
     cache in `positions` is one case; the usual ones are 32, 128, 512 and 0, 256, 1024, as far as they fit.
 
         outcome = profile_llm("tiny_llama", prompts=[64], positions=[0, 100], target="host")
-        for case in outcome.found.cases:
+        for case in outcome.language.cases:
             print(case.name, [latency.tokens_per_s(case.tokens) for latency in case.latencies])
 
     The other settings are those of `profile`, without `method`, `lengths` and `values`. `budget_s` (10) is
@@ -206,11 +206,11 @@ def profile_llm(
     """
     parse_format(dtype or "fp32")
     given = _checked(settings, LanguageSettings, "profile_llm")
-    asked = {name: given.pop(name, None) for name in ("prompts", "positions")}
+    cases = {name: given.pop(name, None) for name in ("prompts", "positions")}
     with may_wait(given.pop("wait", True)):
         options, run = _options(given)
         options = options.model_copy(update={"dtype": dtype})
-        return profile_language(given_model(model), options, run, **asked, progress=progress)
+        return profile_language(given_model(model), options, run, **cases, progress=progress)
 
 
 def _options(given: dict[str, Any]) -> tuple[ProfileOptions, RunOptions]:
@@ -231,10 +231,10 @@ def _asked_dtypes(dtype: object) -> tuple[str, ...] | None:
     if dtype is None or isinstance(dtype, str):
         parse_format(dtype or "fp32")
         return None
-    asked = tuple(parse_format(str(each)).text for each in dtype)
-    if not asked or len(set(asked)) < len(asked):
+    formats = tuple(parse_format(str(word)).text for word in dtype)
+    if not formats or len(set(formats)) < len(formats):
         raise InputError(f"dtype is {dtype!r}", choices)
-    return asked
+    return formats
 
 
 def _as_target(given: object) -> TargetChoice:

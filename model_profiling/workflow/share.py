@@ -30,7 +30,7 @@ from model_profiling.report.html import render_html
 from model_profiling.report.run_report import run_document
 from model_profiling.runs import Manifest, Run, Times
 from model_profiling.runs.evidence import read_samples
-from model_profiling.runs.journal import Entry, Journal
+from model_profiling.runs.journal import Journal
 from model_profiling.runs.manifest import Result
 from model_profiling.runs.metrics import Metrics
 from model_profiling.runs.shared_fields import MODEL, SharedFields
@@ -186,11 +186,6 @@ class _SharedRun:
             samples=place.relative(sampled) if sampled else None,
         )
 
-    def _entry(self, own: Entry) -> Entry:
-        """Return what is shared of a journal's entry; it tells which runs in its dump were interrupted."""
-        copy = self._copies.get(self.run.path / own.etdump) if own.etdump else None
-        return replace(self.fields.of(own), etdump=self._place.relative(copy) if copy else None)
-
     def _write_records(self, manifest: Manifest | None) -> None:
         run, fields, folder = self.run, self.fields, self.folder
         if run.metrics:
@@ -200,7 +195,12 @@ class _SharedRun:
         if run.dumps and (graph := run.programs().explaining(run.dumps[0].path)):
             write_graph_file(folder / names.GRAPH, fields.of(graph))
         if run.journal:
-            Journal(folder).append(*map(self._entry, run.journal.entries()))
+            # It tells which runs in a dump were interrupted.
+            entries = []
+            for entry in run.journal.entries():
+                copy = self._copies.get(run.path / entry.etdump) if entry.etdump else None
+                entries.append(replace(fields.of(entry), etdump=self._place.relative(copy) if copy else None))
+            Journal(folder).append(*entries)
 
 
 def _with_reasons(metrics: Metrics, manifest: Manifest | None) -> Metrics:

@@ -71,6 +71,11 @@ def list_skills() -> tuple[Skill, ...]:
         raise SetupError(f"the skills' texts are not in {_texts()}", f"install {DISTRIBUTION} again")
     texts = {path.name: path.read_text(encoding="utf-8") for path in sources}
     headers = {name: _header(text) for name, text in texts.items()}
+    fronts = {
+        source: f"---\nname: {header['name']}\n"
+        f"description: {json.dumps(header['description'], ensure_ascii=False)}\n---\n"
+        for source, header in headers.items()
+    }
     places = {source: f"{header['name']}/{SKILL}" for source, header in headers.items()}
     references = {
         f"{_REFERENCES}/{path.name}": _as_installed(path.read_text(encoding="utf-8"), "../../", places)
@@ -81,7 +86,7 @@ def list_skills() -> tuple[Skill, ...]:
             headers[source]["name"],
             headers[source]["description"],
             source,
-            {SKILL: _front(headers[source]) + _as_installed(text, "../", places), **references},
+            {SKILL: fronts[source] + _as_installed(text, "../", places), **references},
         )
         for source, text in texts.items()
     )
@@ -114,11 +119,6 @@ def _header(text: str) -> dict[str, str]:
     front = _FRONT_MATTER.match(text)
     pairs = (line.partition(": ")[::2] for line in front[1].splitlines()) if front else ()
     return {key: value.strip() for key, value in pairs}
-
-
-def _front(header: Mapping[str, str]) -> str:
-    description = json.dumps(header["description"], ensure_ascii=False)
-    return f"---\nname: {header['name']}\ndescription: {description}\n---\n"
 
 
 def _as_installed(text: str, up: str, places: Mapping[str, str]) -> str:

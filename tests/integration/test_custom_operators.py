@@ -97,11 +97,11 @@ def test_a_program_of_export_llm_is_profiled_as_a_language_model(custom, warm_wo
     assert forward and ({step.name for step in forward.operators} >= WANTED) == custom
     options = ProfileOptions(target=TargetChoice("host"), quick=True, budget_s=1, outdir=tmp_path / "out")
     done = profile_language(str(pte), options, prompts=[8], positions=[16])
-    assert [(case.phase, case.tokens, case.position) for case in done.found.cases] == [
+    assert [(case.phase, case.tokens, case.position) for case in done.language.cases] == [
         ("prompt", 8, 0),
         ("answer", 1, 16),
     ]
-    assert all(case.latencies for case in done.found.cases)
+    assert all(case.latencies for case in done.language.cases)
 
 
 def test_where_they_cannot_run_the_error_names_them_and_the_cure() -> None:

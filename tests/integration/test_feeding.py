@@ -184,7 +184,7 @@ def test_python_chooses_a_length_and_profiles_both_phases(caching, tmp_path) -> 
     with pytest.raises(InputError, match="prompts"):
         profile_llm(caching, prompts=1, **settings)  # type: ignore[arg-type]
     told = profile_llm(caching, prompts=[4], positions=[12], **settings)
-    assert [case.name for case in told.found.cases] == ["prompt of 4 tokens", "answer after 12 tokens"]
+    assert [case.name for case in told.language.cases] == ["prompt of 4 tokens", "answer after 12 tokens"]
     assert told.report == tmp_path / "runs" / "llm.md" and told.report.is_file()
     assert repr(told) == f"<LanguageOutcome caching, 2 cases: {told.report}>"
     assert all(sentence in told._repr_html_() for sentence in told.verdict[:1])
@@ -222,7 +222,7 @@ def test_programs_are_compared_at_a_length_and_a_position(caching, sme2prof, tmp
 def test_prompt_and_answer_are_measured_apart(caching, tmp_path) -> None:
     options = ProfileOptions(target=TargetChoice("host"), budget_s=1, outdir=tmp_path)
     done = profile_language(str(caching), options, prompts=(4, 9, 64), positions=(0, 12, 16))
-    found = done.found
+    found = done.language
     assert [case.name for case in found.cases] == [
         "prompt of 4 tokens", "prompt of 9 tokens", "answer after 0 tokens", "answer after 12 tokens",
     ]  # fmt: skip

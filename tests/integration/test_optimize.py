@@ -58,7 +58,7 @@ def test_a_wrong_rewrite_is_dropped_and_the_module_stays_as_it_is(register: Any,
     module = Net().train()
     before = {name: tensor.clone() for name, tensor in module.state_dict().items()}
     given = given_model(module, (torch.randn(1, 4, 8, 8),))
-    found = optimize_model(given, options(tmp_path, "emulated"), only=("wrong",)).found
+    found = optimize_model(given, options(tmp_path, "emulated"), only=("wrong",)).optimization
     (wrong,) = found.rewrites
     assert wrong.decision == "dropped" and not found.helped
     says(wrong.because, "outputs differ")

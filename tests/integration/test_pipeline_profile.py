@@ -119,7 +119,6 @@ def test_json_is_all_that_is_printed(exported, cli, tmp_path: Path) -> None:
         (["nothing.pte"], "no program nothing.pte;"),
         (["toy_cnnn", "--target", "host"], "'toy_cnn'"),
         (["{pte}", "--dtype", "int8"], "; --dtype "),
-        (["{pte}", "--backend", "xnnpack"], "; --backend "),
         (["toy_cnn", "--outdir", "{pte}"], ".pte is a file"),
         (["toy_cnn", "--target", "andriod"], "'andriod'; choose from auto, host, emulated"),
         (["toy_cnn", "--target", "moon"], "'moon'; choose from auto, host, emulated"),

@@ -17,7 +17,7 @@ from model_profiling.export.exporter import export_model
 from model_profiling.export.formats import trace
 from model_profiling.export.lowering import lower
 from model_profiling.export.outside import REPLACEMENTS
-from model_profiling.export.records import Coverage
+from model_profiling.export.records import DelegationCoverage
 from model_profiling.export.tracing import eager_model
 from model_profiling.models.catalog import load_model
 from model_profiling.program.graph_file import COMPUTED_ONCE
@@ -26,7 +26,7 @@ MODELS = Path(__file__).parents[1] / "models"
 
 
 @pytest.fixture(scope="module")
-def covered() -> dict[str, Coverage]:
+def covered() -> dict[str, DelegationCoverage]:
     """The coverage of each factory of `replaceable.py`."""
     found = {}
     for factory in ("before", "after", "half_before", "half_after"):
@@ -52,7 +52,7 @@ def test_what_stays_outside_names_what_helps_and_that_helps(covered, prefix) -> 
     assert after.partitions == 1 < before.partitions
 
 
-def test_every_replacement_was_tried(covered: dict[str, Coverage]) -> None:
+def test_every_replacement_was_tried(covered: dict[str, DelegationCoverage]) -> None:
     tried = {left.replacement for name in ("before", "half_before") for left in covered[name].undelegated}
     # The test below tries those that the kit rewrites itself.
     assert {row.instead for row in REPLACEMENTS if not row.rewrite} <= tried
@@ -89,7 +89,7 @@ def test_what_is_written_instead_computes_the_same() -> None:
                 assert torch.allclose(got, wanted, atol=1e-3 if gelu else 1e-5), (before, number)
 
 
-def test_each_reason_says_its_kind_and_place(covered: dict[str, Coverage]) -> None:
+def test_each_reason_says_its_kind_and_place(covered: dict[str, DelegationCoverage]) -> None:
     outside = {left.call: left for left in covered["before"].undelegated}
     assert outside["expand"].why == "no rule"
     assert outside["conv2d"].why == "refused"

@@ -26,7 +26,7 @@ from model_profiling.compat.source_build import (
     commands,
 )
 from model_profiling.config.reading import RECORD, parse_config
-from model_profiling.core.errors import InputError, RunError, SetupError
+from model_profiling.core.errors import InputError, SetupError
 from model_profiling.core.process import run
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -131,7 +131,6 @@ class TestBuild:
         assert run([trace], timeout=60).stdout == "sme2=0 log=5\n"
         record = json.loads((trace.parent / RECORD).read_text())
         assert record["schema_version"] == 1 and record["sme2"] is False and record["xnnlog"] is True
-        assert record["commit"] == git(checkout, "rev-parse", "HEAD")
         assert git(checkout, "status", "--porcelain", "--untracked-files=no") == ""
 
     def test_a_failed_build_says_why_and_goes_on_when_repaired(self, checkout: Path) -> None:
@@ -161,12 +160,6 @@ class TestBuild:
             make(checkout, HERE, define)
         assert not (checkout / "cmake-out" / HERE / RECORD).exists()
 
-    def test_a_program_that_is_no_executor_runner_is_refused(self, checkout: Path) -> None:
-        (checkout / "executor_runner.cpp").write_text("#include <cstdlib>\nint main() { std::abort(); }\n")
-        with pytest.raises(RunError, match=r"--help .*SIGABRT"):
-            make(checkout)
-        assert not (checkout / "cmake-out" / HERE / RECORD).exists()
-
     def test_two_builds_in_one_checkout_do_not_mix(self, checkout: Path) -> None:
         (checkout / "cmake-out").mkdir()
         with (checkout / "cmake-out" / ".sme2prof.lock").open("w") as lock:
@@ -174,7 +167,7 @@ class TestBuild:
             with pytest.raises(InputError, match="is in use by another run"):
                 make(checkout)
 
-    def test_android_is_built_with_the_ndk_and_known_by_its_header(self, checkout, tmp_path, monkeypatch):
+    def test_android_is_built_with_the_ndk(self, checkout, tmp_path, monkeypatch):
         """An NDK's layout around a compiler for arm64, which makes the same kind of file on Linux."""
         c, cxx = (shutil.which(name) for name in FOR_ARM64)
         if not (c and cxx):

@@ -19,8 +19,8 @@ from model_profiling.runner import fetching
 from model_profiling.runs import Run, Times
 from model_profiling.runs.manifest import read_manifest
 from model_profiling.targets import Job, LockstepJob, TargetChoice, open_target, parse_target
-from model_profiling.targets.remote import _fits
 from model_profiling.targets.remote.android import AndroidTarget, choose, find_adb
+from model_profiling.targets.remote.folder import read_elf
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="virtual phones are Linux's")
 CONFIGS = Path(__file__).resolve().parents[2] / "model_profiling" / "configs"
@@ -97,7 +97,9 @@ def test_a_mac_measures_on_a_phone_with_the_c_library_of_a_debian_mirror(
     except SetupError as problem:
         missing(str(problem))
     libraries = tmp_path / "there/usr/aarch64-linux-gnu/lib"
-    assert all(_fits(libraries / name) for name in ("ld-linux-aarch64.so.1", "libc.so.6", "libstdc++.so.6"))
+    for name in ("ld-linux-aarch64.so.1", "libc.so.6", "libstdc++.so.6"):
+        facts = read_elf(libraries / name)
+        assert facts is not None and facts.machine == "aarch64"
     monkeypatch.setattr(sys, "platform", "darwin")
     monkeypatch.setattr("platform.machine", lambda: "arm64")
     monkeypatch.setenv("PATH", str(linked(tmp_path / "commands", ["adb", "sh", "env"])))

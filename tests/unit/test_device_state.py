@@ -17,7 +17,7 @@ from model_profiling.runner.machine import (
     DeviceState,
     cpu_name_from_proc,
 )
-from model_profiling.runner.machine import Machine as Answers
+from model_profiling.runner.machine import MachineAnswers as Answers
 from model_profiling.targets import MachineFacts
 from model_profiling.targets.power_mode import MODES, parse_settings
 from model_profiling.targets.remote import android as phone

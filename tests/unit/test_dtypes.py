@@ -38,11 +38,11 @@ def side(dtype: str, ms: float | None = None, **more: object) -> dtypes.DtypeSid
         sha256="5" * 64,
         size_bytes={"fp32": 4_000_000, "fp16": 2_000_000, "int8": 1_000_000}[dtype],
         runs=(f"xnnpack_{dtype}/linux",),
-        latency=dtypes.Latency(BASELINE, ms, ms * 0.9, ms * 1.1) if ms else None,
+        latency=dtypes.DtypeLatency(BASELINE, ms, ms * 0.9, ms * 1.1) if ms else None,
         sme2=dtypes.OnSme2("executed", "SME2 kernels were called", 4, 4, 1.0),
         delegates=1,
         operators_inside=9,
-        accuracy=dtypes.Accuracy(error, EXAMPLE_INPUTS if dtype == "int8" else ""),
+        accuracy=dtypes.DtypeAccuracy(error, EXAMPLE_INPUTS if dtype == "int8" else ""),
     )
     return replace(known, **more)  # type: ignore[arg-type]
 
@@ -68,7 +68,7 @@ THREE = (side("fp32", 8.0), side("fp16", 4.0), side("int8", 3.9))
 
 
 def test_accuracy_on_real_inputs_and_kept_layers_stand_beside_the_latency() -> None:
-    measured = dtypes.Accuracy(0.02, "data.npz", real_inputs=32, top1="31 of 32")
+    measured = dtypes.DtypeAccuracy(0.02, "data.npz", real_inputs=32, top1="31 of 32")
     int8 = side("int8", 2.0, accuracy=measured, keep=("head", "stem"))
     pairs = (pair("int8", "fp32", Verdict.FASTER),)
     found = made("arm", side("fp32", 8.0), int8, pairs=pairs)
@@ -138,7 +138,7 @@ def test_on_arm_without_sme2_it_is_a_baseline_and_a_projection() -> None:
 def test_without_latencies_of_an_arm_cpu_nothing_is_called_faster(machine: str) -> None:
     sides = (side("fp32"), side("fp16"), side("int8", sme2=dtypes.OnSme2("executed", "r", 2, 4, 0.4)))
     if machine == "other":
-        sides = (replace(sides[0], latency=dtypes.Latency(BASELINE, 1.0, 1.0, 1.0)), *sides[1:])
+        sides = (replace(sides[0], latency=dtypes.DtypeLatency(BASELINE, 1.0, 1.0, 1.0)), *sides[1:])
     found = made(machine, *sides)
     assert found.ship is None
     assert found.on_this_cpu == "no recommendation: no Arm latency."
@@ -147,7 +147,7 @@ def test_without_latencies_of_an_arm_cpu_nothing_is_called_faster(machine: str) 
 
 
 def test_outputs_too_far_off_exclude_a_dtype() -> None:
-    off = dtypes.Accuracy(
+    off = dtypes.DtypeAccuracy(
         0.4, EXAMPLE_INPUTS, wrong="PyTorch in float32 by 0.4 of their range (accepted 0.25)"
     )
     pairs = (pair("int8", "fp16", Verdict.FASTER), pair("int8", "fp32", Verdict.FASTER))

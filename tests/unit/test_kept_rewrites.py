@@ -11,7 +11,7 @@ import pytest
 from said import says
 
 from model_profiling.core.errors import InputError
-from model_profiling.export.records import Accuracy, Applied, Coverage, Deviation, ExportResult
+from model_profiling.export.records import Accuracy, Applied, DelegationCoverage, Deviation, ExportResult
 from model_profiling.report.dtypes import OnSme2
 from model_profiling.report.optimization import Optimization, optimization_document
 from model_profiling.report.text import render_markdown
@@ -19,7 +19,7 @@ from model_profiling.runs.comparability import Timed, compare_timed
 from model_profiling.targets import TargetChoice, TargetPlan
 from model_profiling.workflow import optimize, profile
 from model_profiling.workflow.optimize import optimize_model
-from model_profiling.workflow.profile import Case, ProfileOptions
+from model_profiling.workflow.profile import ProfileOptions, ProgramCase
 
 KINDS = ("attention", "glu", "mish")
 """Kinds of the catalogue, which all fit the made-up model."""
@@ -36,7 +36,7 @@ def exported(_: object, *, outdir: Path, optimize: tuple[str, ...] | bool, **__:
     return ExportResult(
         model="net", source="net", dtype="fp32", backend="xnnpack", seed=0, pte=pte,
         etrecord=Path(f"{pte}.etrecord"), graph=None, summary=Path(f"{pte}.json"), sha256=content,
-        size_bytes=1, inputs=(), outputs=(), coverage=Coverage(9, 4 - len(rewrites), (), 0),
+        size_bytes=1, inputs=(), outputs=(), coverage=DelegationCoverage(9, 4 - len(rewrites), (), 0),
         accuracy=Accuracy(Deviation(0.0, 0.0, 1e-4, None, "identical", ())), seconds=0.0, versions={},
         calibration="", warnings=(),
         rewrites=tuple(Applied(name, "aten.op", "layer", "net.py:3: line") for name in sorted(rewrites)),
@@ -66,7 +66,7 @@ def takes(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> dict[str, float]:
         return SimpleNamespace(comparison=comparison, a=tmp_path, b=tmp_path, warnings=())
 
     monkeypatch.setattr(profile, "export_model", exported)
-    monkeypatch.setattr(optimize, "one_case", lambda *_: Case())
+    monkeypatch.setattr(optimize, "one_case", lambda *_: ProgramCase())
     monkeypatch.setattr(optimize, "_confirm", confirm)
     monkeypatch.setattr(optimize._Search, "_in_turns", in_turns)
     monkeypatch.setattr(optimize._Search, "_why_not_timed", lambda _: "")
@@ -78,8 +78,8 @@ def optimized(tmp_path: Path) -> tuple[Optimization, dict[str, str]]:
     outcome = optimize_model("net", options, only=KINDS)
     programs = sorted((tmp_path / "artifacts").glob("*-optimized.pte*"))
     assert len(programs) == (3 if outcome.program else 0), "with its companions, or not at all"
-    render_markdown(optimization_document(outcome.found))
-    return outcome.found, {each.name: each.decision for each in outcome.found.rewrites}
+    render_markdown(optimization_document(outcome.optimization))
+    return outcome.optimization, {each.name: each.decision for each in outcome.optimization.rewrites}
 
 
 def test_what_is_slower_or_makes_no_difference_is_dropped(takes: dict[str, float], tmp_path: Path) -> None:

@@ -18,7 +18,7 @@ from said import refused, says
 from stand_ins import command, long_sleep
 
 from model_profiling.core.errors import FormatError, InputError, SetupError
-from model_profiling.runner.machine import Machine
+from model_profiling.runner.machine import MachineAnswers
 from model_profiling.targets.collect import ExpectedFile
 from model_profiling.targets.remote import ask_machine, gather, make_bundle, scripts
 from model_profiling.targets.remote.folder import RemoteFolder, known_reason, not_started, read_elf
@@ -48,8 +48,8 @@ class Local:
         return (*self.shell, "-c", f"{self.prefix}{script}")
 
 
-def machine(**texts: str) -> Machine:
-    return Machine({name: {"-": text} for name, text in texts.items()})
+def machine(**texts: str) -> MachineAnswers:
+    return MachineAnswers({name: {"-": text} for name, text in texts.items()})
 
 
 @pytest.mark.parametrize(
@@ -70,7 +70,9 @@ def machine(**texts: str) -> Machine:
         (machine(machine="aarch64", cpuinfo=ARM.replace(" asimddp", "")), {"fp16", "dotprod"}, None),
     ],
 )
-def test_an_emulated_cpu_gives_itself_away(found: Machine, runner: set[str] | None, why: str | None) -> None:
+def test_an_emulated_cpu_gives_itself_away(
+    found: MachineAnswers, runner: set[str] | None, why: str | None
+) -> None:
     said = found.why_emulated(frozenset(runner) if runner is not None else None)
     assert (said is None) == (why is None)
     says(said or "", *([why] if why else []))

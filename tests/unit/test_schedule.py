@@ -11,11 +11,11 @@ from turn_order import shuffles
 
 from model_profiling.config.settings import Experiment, ProfileConfig, Schedule
 from model_profiling.core.errors import InputError
-from model_profiling.runs.journal import Step
+from model_profiling.runs.journal import RunStep
 from model_profiling.runs.schedule import TRACED_ROUNDS, Order, make_order
 
 
-def steps_of(schedule: Order) -> list[Step]:
+def steps_of(schedule: Order) -> list[RunStep]:
     return [step for steps in (schedule.evidence, *schedule.rounds) for step in steps]
 
 

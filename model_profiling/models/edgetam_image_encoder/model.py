@@ -149,10 +149,10 @@ class Trunk(nn.Module):
         )
 
     def forward(self, image: Tensor) -> list[Tensor]:
-        found = [self.stem(image)]
+        features = [self.stem(image)]
         for stage in self.stages:
-            found.append(stage(found[-1]))
-        return found[1:]
+            features.append(stage(features[-1]))
+        return features[1:]
 
 
 class Twice(nn.Module):

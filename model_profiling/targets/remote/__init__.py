@@ -14,7 +14,14 @@ from model_profiling.core.errors import SetupError
 from model_profiling.core.files import LockFile
 from model_profiling.runner.build import RunnerBuild, build_runner
 from model_profiling.runner.features import AARCH64_LINUX, this_platform
-from model_profiling.runner.machine import FILES, Machine, MachineFacts, PlatformName, TargetChoice, place_of
+from model_profiling.runner.machine import (
+    FILES,
+    MachineAnswers,
+    MachineFacts,
+    PlatformName,
+    TargetChoice,
+    place_of,
+)
 from model_profiling.runner.result import RunnerReport, read_report
 from model_profiling.targets.emulated import build_cross_runner, library_folders
 from model_profiling.targets.execution import Route, Target
@@ -22,7 +29,7 @@ from model_profiling.targets.job import Job, LockstepJob, LockstepOutcome, Outco
 from model_profiling.targets.machine_lock import lock_of
 from model_profiling.targets.remote import scripts
 from model_profiling.targets.remote.folder import LOADER, RemoteFolder, Removed, known_reason, read_elf
-from model_profiling.targets.remote.shell import Link, Shell, last_line
+from model_profiling.targets.remote.shell import MachineLink, Shell, last_line
 
 _RUNNER_S = 120.0
 _COMMANDS = {
@@ -35,14 +42,14 @@ _COMMANDS = {
 }
 
 
-def ask_machine(shell: Shell, commands: Mapping[str, str] | None = None) -> Machine:
+def ask_machine(shell: Shell, commands: Mapping[str, str] | None = None) -> MachineAnswers:
     """Ask everything at once, with the additional commands of a kind of machine."""
     answer = shell.script(scripts.machine_facts(FILES, {**_COMMANDS, **(commands or {})}))
     texts: dict[str, dict[str, str]] = {}
     parts = re.split(r"(?m)^@@ (\w+) (\S+)\n?", answer.stdout)
     for name, path, content in zip(parts[1::3], parts[2::3], parts[3::3], strict=True):
         texts.setdefault(name, {})[path] = content
-    return Machine(texts)
+    return MachineAnswers(texts)
 
 
 # What a runner brings to a machine that may have no C library, or an older one: the dynamic loader, the C and
@@ -85,7 +92,9 @@ def gather(program: Path, folders: Sequence[Path]) -> dict[str, Path]:
         name = waiting.pop()
         if name in files:
             continue
-        place = next((folder / name for folder in folders if _fits(folder / name)), None)
+        places = [folder / name for folder in folders if (folder / name).is_file()]
+        elves = ((path, read_elf(path)) for path in places)
+        place = next((path for path, elf in elves if elf and elf.machine == "aarch64"), None)
         if place is None:
             raise SetupError(
                 f"the runner needs {name} for aarch64, which is in none of {', '.join(map(str, folders))}",
@@ -101,22 +110,17 @@ def _needs(path: Path) -> tuple[str, ...]:
     return facts.needed if facts else ()
 
 
-def _fits(path: Path) -> bool:
-    facts = read_elf(path) if path.is_file() else None
-    return facts is not None and facts.machine == "aarch64"
-
-
 class RemoteTarget(Target):
     """The base of targets behind a shell. The machine is contacted only when needed."""
 
     is_here = False
     platform: PlatformName = "linux"
 
-    def __init__(self, choice: TargetChoice, link: Link) -> None:
+    def __init__(self, choice: TargetChoice, link: MachineLink) -> None:
         self.shell = Shell(link)
         self._choice = choice
         self._alone = False
-        self._machine: Machine | None = None
+        self._machine: MachineAnswers | None = None
         self._folder: RemoteFolder | None = None
         self._bundle: Bundle | None = None
         self._report: RunnerReport | None = None
@@ -145,7 +149,7 @@ class RemoteTarget(Target):
         seen = frozenset(self._report.features) if self._report else None
         return self._machine.why_emulated(seen) if self._machine else None
 
-    def connect(self) -> Machine:
+    def connect(self) -> MachineAnswers:
         """Return the machine, contacted once; raise an error if it lacks something."""
         if self._machine is None:
             self.shell.link.connect()
@@ -157,7 +161,7 @@ class RemoteTarget(Target):
             self._machine = machine
         return self._machine
 
-    def _ask(self) -> Machine:
+    def _ask(self) -> MachineAnswers:
         return ask_machine(self.shell)
 
     @property
@@ -167,14 +171,14 @@ class RemoteTarget(Target):
             self._folder = RemoteFolder(self.shell, self._choice.device_path or self._base(self.connect()))
         return self._folder
 
-    def _base(self, machine: Machine) -> str:
+    def _base(self, machine: MachineAnswers) -> str:
         raise NotImplementedError
 
     @property
     def _lock(self) -> LockFile:
         return lock_of(self.name, self._own_name(self.connect()))
 
-    def _own_name(self, machine: Machine) -> str:
+    def _own_name(self, machine: MachineAnswers) -> str:
         """Return a name that identifies the machine however it is reached."""
         boot = machine.text("boot")
         return boot if re.fullmatch(r"[0-9a-f-]{36}", boot) else self.place

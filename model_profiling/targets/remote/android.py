@@ -16,7 +16,7 @@ from model_profiling.core.formatting import printable
 from model_profiling.runner.fetching import this_distribution
 from model_profiling.runner.machine import (
     DeviceState,
-    Machine,
+    MachineAnswers,
     MachineFacts,
     PlatformName,
     TargetChoice,
@@ -120,7 +120,9 @@ class AdbLink:
                     f"adb cannot connect to {serial}: {reason}", "switch its network debugging on"
                 )
         if state is None:
-            raise SetupError(f"there is no device {serial}", _seen(self.adb.devices()))
+            others = ", ".join(f"android:{other}" for other in self.adb.devices())
+            cure = f"choose from {others}" if others else "connect it with USB debugging on"
+            raise SetupError(f"there is no device {serial}", cure)
         if state != "device":
             raise self._in_state(state)
         features = self.adb.run("-s", serial, "features")
@@ -134,11 +136,11 @@ class AdbLink:
     def command(self, script: str) -> Sequence[str]:
         return (str(self.adb.path), "-s", self.serial, "shell", "-T", script)
 
-    def complaint(self, said: str) -> SetupError | None:
+    def complaint(self, message: str) -> SetupError | None:
         for words, condition in _COMPLAINTS:
-            if words in said:
+            if words in message:
                 return self._in_state(condition)
-        if re.search(r"device '.*' not found|no devices/emulators found", said):
+        if re.search(r"device '.*' not found|no devices/emulators found", message):
             return SetupError(f"{self.title} is no longer connected", "plug it in again")
         return None
 
@@ -166,12 +168,6 @@ def choose(devices: dict[str, str]) -> str:
     return (ready or list(devices))[0]
 
 
-def _seen(devices: dict[str, str]) -> str:
-    if not devices:
-        return "connect it with USB debugging on"
-    return f"choose from {', '.join(f'android:{serial}' for serial in devices)}"
-
-
 # A phone's state, from its commands: untrusted text that must have the expected form.
 
 COMMANDS = {
@@ -191,7 +187,7 @@ _DISCHARGING = 3
 _NOBODYS = r"emulator.*|unknown|(0?123456789(abcdef)?)+|(.)\3*"
 
 
-def read_device(machine: Machine) -> DeviceState:
+def read_device(machine: MachineAnswers) -> DeviceState:
     maker, model = _line(machine, "manufacturer"), _line(machine, "model")
     soc = " ".join(filter(None, (_line(machine, "soc_maker"), _line(machine, "soc_model"))))
     if maker and model and not model.lower().startswith(maker.lower()):
@@ -204,7 +200,7 @@ def read_device(machine: Machine) -> DeviceState:
     )
 
 
-def device_id(machine: Machine) -> str | None:
+def device_id(machine: MachineAnswers) -> str | None:
     """Return a phone's own id, the same over any cable; None if other phones share it."""
     serial = _line(machine, "serial_number")
     if serial is None or not re.fullmatch(r"[A-Za-z0-9_.:-]{4,64}", serial):
@@ -212,7 +208,7 @@ def device_id(machine: Machine) -> str | None:
     return None if re.fullmatch(_NOBODYS, serial, re.IGNORECASE) else serial
 
 
-def _line(machine: Machine, name: str) -> str | None:
+def _line(machine: MachineAnswers, name: str) -> str | None:
     """Return the first line, if it is short plain text."""
     first = machine.text(name).partition("\n")[0].strip()
     return first if first and len(first) <= 80 and first.isprintable() else None
@@ -253,7 +249,7 @@ class AndroidTarget(RemoteTarget):
             on_battery=None if status is None else status == _DISCHARGING,
         )
 
-    def _own_name(self, machine: Machine) -> str:
+    def _own_name(self, machine: MachineAnswers) -> str:
         return device_id(machine) or self._link.serial
 
     @contextmanager
@@ -282,9 +278,9 @@ class AndroidTarget(RemoteTarget):
             problem.__dict__.setdefault("__notes__", []).extend(self.take_notes())  # as add_note of 3.11 does
             raise
 
-    def _ask(self) -> Machine:
+    def _ask(self) -> MachineAnswers:
         return ask_machine(self.shell, COMMANDS)
 
-    def _base(self, machine: Machine) -> str:
+    def _base(self, machine: MachineAnswers) -> str:
         del machine
         return "/data/local/tmp"

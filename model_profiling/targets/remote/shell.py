@@ -50,7 +50,7 @@ class LinkLost(SetupError):
     """The machine did not answer to the end; it may come back."""
 
 
-class Link(Protocol):
+class MachineLink(Protocol):
     """How commands reach one machine: the client's command line, and the meaning of its messages."""
 
     @property
@@ -63,7 +63,7 @@ class Link(Protocol):
 
     def command(self, script: str) -> Sequence[str]: ...  # what runs `script` in a shell there
 
-    def complaint(self, said: str) -> SetupError | None: ...  # its meaning, if it is a known one
+    def complaint(self, message: str) -> SetupError | None: ...  # its meaning, if it is a known one
 
     def close(self) -> None: ...
 
@@ -73,7 +73,7 @@ class Shell:
     """Commands on the machine behind `link`. `patience_s` is how long to wait for a lost machine; `attempts`
     is how often one step may lose it."""
 
-    link: Link
+    link: MachineLink
     patience_s: float = 120.0
     attempts: int = 5
     probe_s: float = 20.0
@@ -142,7 +142,8 @@ class Shell:
         while time.monotonic() < until:
             try:
                 self.link.connect()
-                if self._answers():
+                mark = secrets.token_hex(8)
+                if mark in process.run(self.link.command(f"echo {mark}"), timeout=self.probe_s).stdout:
                     self.times_lost += 1
                     return
             except SetupError as refused:
@@ -153,10 +154,6 @@ class Shell:
             f"{self.title} was lost and did not come back within {self.patience_s:g} s: {problem.problem}",
             f"{problem.fix}, then run it again",
         ) from lost
-
-    def _answers(self) -> bool:
-        mark = secrets.token_hex(8)
-        return mark in process.run(self.link.command(f"echo {mark}"), timeout=self.probe_s).stdout
 
     def _lost(self, ended: Completed, text: str) -> LinkLost:
         complaint = self.link.complaint(text)

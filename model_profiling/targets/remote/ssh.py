@@ -14,7 +14,7 @@ from pathlib import Path
 
 from model_profiling.core import process
 from model_profiling.core.errors import InputError, SetupError
-from model_profiling.runner.machine import Machine, TargetChoice
+from model_profiling.runner.machine import MachineAnswers, TargetChoice
 from model_profiling.targets.remote import RemoteTarget
 from model_profiling.targets.remote.shell import last_line, meaning_of
 
@@ -103,8 +103,8 @@ class SshLink:
             f"make this work without a password: {shlex.join(self.shown)} true",
         )
 
-    def complaint(self, said: str) -> SetupError | None:
-        meaning = meaning_of(said, _COMPLAINTS, host=self.host, ssh=shlex.join(self._ssh))
+    def complaint(self, message: str) -> SetupError | None:
+        meaning = meaning_of(message, _COMPLAINTS, host=self.host, ssh=shlex.join(self._ssh))
         return SetupError(*meaning) if meaning else None
 
     def close(self) -> None:
@@ -127,7 +127,7 @@ class SshTarget(RemoteTarget):
             )
         super().__init__(choice, SshLink(choice.host))
 
-    def connect(self) -> Machine:
+    def connect(self) -> MachineAnswers:
         machine = super().connect()
         system = machine.text("system")
         if not system.startswith("Linux"):
@@ -137,7 +137,7 @@ class SshTarget(RemoteTarget):
             )
         return machine
 
-    def _base(self, machine: Machine) -> str:
+    def _base(self, machine: MachineAnswers) -> str:
         home = machine.text("home")
         if not home.startswith("/"):
             raise SetupError(f"{self.name} does not say where its cache folder is", "name one as device_path")
