@@ -114,6 +114,11 @@ def onboard_command(name: str, place: Path | None, as_json: bool) -> int:
 )
 @click.option("--name", show_default="the model's name", help="Name for the files.")
 @click.option("--seed", default=0, show_default=True, help="Seed for weights and example inputs.")
+@click.option(
+    "--by-layer",
+    is_flag=True,
+    help="Also compare each layer with fp32, and export again with the worst in fp32. Takes a few exports.",
+)
 @click.option("--save-graph", is_flag=True, help="Also write the operators as graph.json.")
 def export_command(
     *,
@@ -170,3 +175,8 @@ def print_result(result: ExportResult) -> None:
                 f" {parity.max_rel:.2g} of their range"
                 f" (accepted {parity.tolerance:g}){f'; {parity.remarks}' if parity.remarks else ''}"
             )
+    if accuracy.layers is not None and accuracy.layers.layers:
+        from model_profiling.report.costs import noise_sentences
+
+        for sentence in noise_sentences(accuracy.layers):
+            frame.say(f"  layers     {sentence}")

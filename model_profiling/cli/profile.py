@@ -154,7 +154,13 @@ def _dtypes(_context: click.Context, _option: click.Parameter, text: str | None)
 @frame.calibrate_option
 @frame.optimize_option
 @frame.case_options()
-@frame.threads_option
+@click.option(
+    "--threads",
+    type=frame.Counts(auto=True),
+    default="1",
+    show_default=True,
+    help="Thread counts, such as 1,2,4; auto: 1, 2, 4 and so on, up to the number of cores.",
+)
 @frame.budget_option
 @click.option(
     "--quick",

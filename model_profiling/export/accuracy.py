@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from model_profiling.core.errors import ExportError, InputError
+from model_profiling.export.accuracy_layers import noise_by_layer
 from model_profiling.export.overflow import Search, first_not_finite
 from model_profiling.export.records import Accuracy, Deviation
 from model_profiling.export.tracing import (
@@ -102,6 +103,7 @@ def check_outputs(
     search: Search,
     written_inputs: Mapping[str, int],
     batches: Sequence[ExampleInputs] = (),
+    by_layer: bool = False,
 ) -> Accuracy:
     """Compare the program's methods, called in turn, with eager PyTorch (`methods` in float32), and the first
     method with float32 on `batches` if there are some; if it does not run or gives no numbers, `problem` says
@@ -157,6 +159,9 @@ def check_outputs(
                 ),
                 real_inputs=len(some),
             )
+        if by_layer:
+            with quietly():
+                compared = replace(compared, layers=noise_by_layer(search, batches))
     except (ExportError, InputError) as found:
         return Accuracy(problem=found.problem, fix=found.fix)
 

@@ -128,6 +128,7 @@ def export_model(
     calibration: str | Iterable[ExampleInputs] | None = None,
     keep: Sequence[str] = (),
     optimize: Optimize = False,
+    by_layer: bool = False,
     seed: int = 0,
     progress: Progress | None = None,
     verbose: bool = False,
@@ -149,7 +150,8 @@ def export_model(
     float32, by path (`head.0`) or class (`LayerNorm`). `optimize` rewrites the graph first, by the
     `optimization.json` that you name (or its folder), with rewrites by name, or, with True, by what
     `sme2prof optimize` wrote for this model or else by structure; the files are called `...-optimized`.
-    A model that cannot be lowered is an `ExportError` with the operator and line that prevent it.
+    `by_layer` also says what the format adds to each layer's results, and what keeping the worst in float32
+    brings. A model that cannot be lowered is an `ExportError` with the operator and line that prevent it.
     """
     began = time.monotonic()
     progress = progress or Silent()
@@ -209,6 +211,7 @@ def export_model(
                 search=Search(named.name, eager, wanted, keep, partial(_lower_and_run, named.name, backend)),
                 written_inputs=lowered.written_inputs,
                 batches=batches or (),
+                by_layer=by_layer,
             )
             etrecord_part = files.enter_context(replacing(etrecord))
             with (

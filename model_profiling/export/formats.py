@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import zipfile
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
@@ -244,21 +245,11 @@ def _quantized(
 ) -> Eager:
     """8-bit integers by a quantizer; ranges come from the calibration inputs unless they are dynamic."""
     from executorch.backends.transforms.duplicate_dynamic_quant_chain import DuplicateDynamicQuantChainPass
-    from torchao.quantization.pt2e.quantize_pt2e import convert_pt2e, prepare_pt2e
+    from torchao.quantization.pt2e.quantize_pt2e import convert_pt2e
 
-    quantizer = _quantizer(wanted, keep)
-    traced = export_rewritten(name, eager, rewrites)
+    traced, prepared = observed(name, eager, wanted, calibration, keep, rewrites=rewrites)
     program = traced.program
-    exported = program.module()
-    with blaming(
-        f"'{name}' cannot be quantized",
-        "export fp16, or exclude that operator from quantization; --debug shows where it stopped",
-        ExportError,
-        lambda problem: place_named_in(str(problem), program),
-    ):
-        _leave_integers(exported)
-        prepared = prepare_pt2e(exported, quantizer)
-        _calibrate(name, prepared, eager, calibration)
+    with _not_quantized(name, program):
         converted = convert_pt2e(prepared)
         if wanted.kind == "int8-dynamic" and _keeps_state(program):
             # A cache cuts layers into several delegates. XNNPACK's partitioner then fails on a quantized
@@ -269,6 +260,38 @@ def _quantized(
     ):
         raise FormatNotForModel(f"'{name}' has no operator that {wanted.text} quantizes", "choose fp16")
     return Eager(converted, eager.args, eager.kwargs, eager.dynamic_shapes, traced.rewrites)
+
+
+def observed(
+    name: str,
+    eager: Eager,
+    wanted: NumberFormat,
+    calibration: Iterable[ExampleInputs] | None,
+    keep: Sequence[str],
+    *,
+    rewrites: Collection[str] = (),
+) -> tuple[Traced, torch.fx.GraphModule]:
+    """The exported graph, and the same with observers that have seen the calibration inputs. It computes in
+    float32 still."""
+    from torchao.quantization.pt2e.quantize_pt2e import prepare_pt2e
+
+    quantizer = _quantizer(wanted, keep)
+    traced = export_rewritten(name, eager, rewrites)
+    exported = traced.program.module()
+    with _not_quantized(name, traced.program):
+        _leave_integers(exported)
+        prepared = prepare_pt2e(exported, quantizer)
+        _calibrate(name, prepared, eager, calibration)
+    return traced, prepared
+
+
+def _not_quantized(name: str, program: ExportedProgram) -> AbstractContextManager[None]:
+    return blaming(
+        f"'{name}' cannot be quantized",
+        "export fp16, or exclude that operator from quantization; --debug shows where it stopped",
+        ExportError,
+        lambda problem: place_named_in(str(problem), program),
+    )
 
 
 def _keeps_state(program: ExportedProgram) -> bool:

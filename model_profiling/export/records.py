@@ -10,6 +10,7 @@ from model_profiling.core.errors import FormatError
 from model_profiling.core.formatting import plural, size
 from model_profiling.core.records import parse_record, read_json_object
 from model_profiling.program.graph_file import OutsideGroup, Undelegated, group_outside
+from model_profiling.program.records import NoiseByLayer
 from model_profiling.statistics.parity import OutputParity, Parity, Verdict
 
 BACKENDS = ("xnnpack", "portable")
@@ -105,6 +106,8 @@ class Accuracy:
     problem: str = ""
     """Why the program cannot be used as it is: it does not run, or gives no numbers."""
     fix: str = ""
+    layers: NoiseByLayer | None = None
+    """By layer; None if that was not asked for."""
     where: str = ""
     """`, first in OPERATOR in MODULE at LINE`, if it computes something else than PyTorch from there on."""
 

@@ -9,7 +9,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
-from typing import Literal
+from typing import Literal, TypeVar
 
 from model_profiling.core import files
 from model_profiling.core.errors import FormatError, InputError
@@ -18,7 +18,7 @@ from model_profiling.core.safe_read import is_regular
 from model_profiling.program.etrecord import read_etrecord
 from model_profiling.program.flow import Flow, flow_of, input_independent
 from model_profiling.program.pte import Lengths, read_program
-from model_profiling.program.records import EtRecord, Method, Program, SourceRef
+from model_profiling.program.records import EtRecord, Method, NoiseByLayer, Program, SourceRef
 
 # Operators that stayed outside the backend, and why: recorded when a program is exported.
 
@@ -160,6 +160,9 @@ def group_outside(undelegated: Iterable[Undelegated]) -> tuple[OutsideGroup, ...
     return tuple(sorted(groups, key=lambda group: (-of_call[group.call], group.call, -group.count)))
 
 
+Fact = TypeVar("Fact")
+
+
 @dataclass(frozen=True)
 class ProgramGraph:
     """A program and, if there is one, its record."""
@@ -170,6 +173,8 @@ class ProgramGraph:
     """Of the .pte; empty if it was not computed."""
     undelegated: tuple[Undelegated, ...] | None = None
     """Why operators are outside delegates; None if no export record says so."""
+    noise: NoiseByLayer | None = None
+    """What the number format costs each layer in accuracy; None if no export record says so."""
     schema_version: Literal[1] = 1
 
     def why_outside(self, method: str, instruction: int) -> Undelegated | None:
@@ -207,7 +212,8 @@ def make_graph(
     program = read_program(pte, lengths)
     record = _referred(program, read_etrecord(etrecord)) if etrecord else None
     sha256 = sha256 or files.sha256(pte)
-    return ProgramGraph(program, record, sha256, read_undelegated(pte, sha256))
+    noise = _from_summary(pte, sha256, ("accuracy", "layers"), NoiseByLayer)
+    return ProgramGraph(program, record, sha256, read_undelegated(pte, sha256), noise)
 
 
 def read_graph_file(path: Path) -> ProgramGraph:
@@ -232,14 +238,18 @@ def _referred(program: Program, record: EtRecord) -> EtRecord:
 
 def read_undelegated(pte: Path, sha256: str) -> tuple[Undelegated, ...] | None:
     """What the export of a program left outside; None if no export summary of this kit is beside it."""
+    return _from_summary(pte, sha256, ("coverage", "undelegated"), tuple[Undelegated, ...])
+
+
+def _from_summary(pte: Path, sha256: str, keys: tuple[str, str], kind: type[Fact]) -> Fact | None:
     summary, fix = Path(f"{pte}.json"), "export the model again"
     if not is_regular(summary):
         return None
     try:
         content = read_json_object(summary, fix)
-        coverage = content.get("coverage")
-        if content.get("sha256") != sha256 or not isinstance(coverage, dict):
+        part = content.get(keys[0])
+        if content.get("sha256") != sha256 or not isinstance(part, dict) or part.get(keys[1]) is None:
             return None
-        return parse_record(tuple[Undelegated, ...], coverage.get("undelegated"), str(summary), fix)
+        return parse_record(kind, part[keys[1]], str(summary), fix)
     except (FormatError, InputError):
         return None  # not a summary of this kit

@@ -284,6 +284,62 @@ class SourceRef:
 
 
 @dataclass(frozen=True, slots=True)
+class LayerNoise:
+    """What a number format adds to a layer's results, in decibels: 20 is a tenth of them, 40 a hundredth."""
+
+    path: str
+    kind: str
+    line: str
+    own_db: float
+    """With inputs as they are in float32."""
+    db: float
+    """With inputs as they are in the program."""
+
+
+@dataclass(frozen=True, slots=True)
+class Kept:
+    """An export with these layers in float32, and how far the program's outputs are from float32."""
+
+    layers: tuple[str, ...]
+    snr_db: float
+
+
+@dataclass(frozen=True, slots=True)
+class NoiseByLayer:
+    """Signal-to-noise of each layer of a program against PyTorch in float32, in the order of the graph."""
+
+    layers: tuple[LayerNoise, ...]
+    inputs: int
+    """How many inputs were compared."""
+    kept: tuple[Kept, ...]
+    """The program as it is, then with more and more of the worst layers in float32: each was exported."""
+
+    @property
+    def worst(self) -> tuple[LayerNoise, ...]:
+        """The layers by their own noise."""
+        return tuple(sorted(self.layers, key=lambda layer: layer.own_db))
+
+    @property
+    def first(self) -> LayerNoise | None:
+        """The first layer whose results are noise by more than a tenth."""
+        return next((layer for layer in self.layers if layer.db < _NOISY_DB), None)
+
+    @property
+    def suggested(self) -> Kept | None:
+        """The smallest set that brings nearly all that was found; None if no set brings much."""
+        if not self.kept:
+            return None
+        best = max(kept.snr_db for kept in self.kept)
+        if best < self.kept[0].snr_db + _MUCH_DB:
+            return None
+        return next(kept for kept in self.kept if kept.snr_db > best - _MUCH_DB)
+
+
+_NOISY_DB = 20.0
+_MUCH_DB = 3.0
+
+
+@dataclass(frozen=True, slots=True)
 class EtRecord:
     """What an .etrecord says about each method."""
 

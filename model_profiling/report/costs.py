@@ -3,12 +3,14 @@ answer."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import asdict
 
 from model_profiling.analysis.costs import MemoryUse
+from model_profiling.analysis.threads import AtThreads, ThreadCurve, thread_curve
 from model_profiling.config import names
-from model_profiling.core.formatting import MISSING, milliseconds, percent, plural, size
+from model_profiling.core.formatting import MISSING, listing, milliseconds, percent, plural, size
+from model_profiling.program.records import Kept, LayerNoise, NoiseByLayer
 from model_profiling.report import charts as draw
 from model_profiling.report import document as doc
 from model_profiling.report.charts import Row, band, layer, named
@@ -110,13 +112,21 @@ def _first(latency: Latency, warm: Loading) -> str:
 
 
 def cost_facts(data: ReportData) -> dict[str, object]:
-    """Return `memory` and `loading` of `analysis_summary.json`: null if not measured."""
+    """Return these parts of `analysis_summary.json`: null if not measured."""
     use, latency = memory_use(data), _latency(data)
     found = None
     if use is not None:
         live = [{"what": what, **asdict(peak)} for what, peak in use.live]
         found = {**asdict(use.memory), "live": live, "advice": list(use.advice)}
-    return {"memory": found, "loading": asdict(latency.loading) if latency and latency.loading else None}
+    noise = _noise(data)
+    return {
+        "memory": found,
+        "loading": asdict(latency.loading) if latency and latency.loading else None,
+        "threads": asdict(curve) if (curve := threads_of(data)) else None,
+        "accuracy": {**asdict(noise), "suggested": noise.suggested and list(noise.suggested.layers)}
+        if noise
+        else None,
+    }
 
 
 def memory_use(data: ReportData) -> MemoryUse | None:
@@ -154,3 +164,104 @@ def _bars(name: str, title: str, values: Mapping[str, float], unit: str) -> doc.
     layers = [layer("rows", "bar", x="_zero", x2="value", **draw.BOX, color=draw.series_colour(0), tip=tip)]
     spec = draw.labelled({"rows": rows}, layers, draw.axis(unit))
     return doc.Chart(name, title, draw.sentence(rows), spec, names.METRICS)
+
+
+_LAYERS = 10
+
+
+def accuracy(data: ReportData) -> list[doc.Block]:
+    """Show what the number format costs each layer, if the export was asked for it."""
+    noise = _noise(data)
+    if noise is None or not noise.layers:
+        return []
+    columns: tuple[doc.Column[LayerNoise], ...] = (
+        doc.Column("layer", _layer),
+        doc.Column("line", lambda layer: layer.line or MISSING),
+        doc.Number("its own", lambda layer: decibels(layer.own_db)),
+        doc.Number("with all before it", lambda layer: decibels(layer.db)),
+    )
+    kept = [(_kept(each), decibels(each.snr_db)) for each in noise.kept]
+    worst = noise.worst[:_LAYERS]
+    bars = {_layer(layer): layer.own_db for layer in worst}
+    return [
+        *(doc.Paragraph(sentence) for sentence in noise_sentences(noise)),
+        _bars("accuracy", "Signal-to-noise of the layers with least", bars, "dB"),
+        doc.table_of(worst, columns),
+        *([doc.make_table(("in fp32, exported again", "outputs"), kept, (1,))] if len(kept) > 1 else []),
+    ]
+
+
+def noise_sentences(noise: NoiseByLayer) -> Iterator[str]:
+    """Say which layer loses most, where that begins, and what to keep in float32."""
+    worst = noise.worst[0]
+    yield f"Most noise of its own has {_layer(worst)}: {decibels(worst.own_db)}, the more the better."
+    if noise.first is not None:
+        yield f"The first result that is noise by more than a tenth is that of {_layer(noise.first)}."
+    if noise.suggested is not None:
+        brings = f"{decibels(noise.kept[0].snr_db)} to {decibels(noise.suggested.snr_db)}"
+        yield f"{_kept(noise.suggested)} brings the outputs from {brings}: this was exported and compared."
+    elif len(noise.kept) > 1:
+        yield "Keeping the worst layers in fp32 brings little."
+
+
+def _layer(layer: LayerNoise) -> str:
+    return f'{layer.kind} "{layer.path}"'
+
+
+def _kept(kept: Kept) -> str:
+    return " ".join(f"--keep {path}=fp32" for path in kept.layers) or "the program as it is"
+
+
+def decibels(value: float) -> str:
+    return f"{value:.1f} dB"
+
+
+def _noise(data: ReportData) -> NoiseByLayer | None:
+    graphs = (series.graph for series in (data.analysis.series if data.analysis else ()))
+    return next((graph.noise for graph in graphs if graph and graph.noise), None)
+
+
+def threads(data: ReportData) -> list[doc.Block]:
+    """Show how the latency follows the number of threads, if several were measured."""
+    curve = threads_of(data)
+    if curve is None:
+        return []
+    names_of_parts = list(curve.points[-1].by_category)
+
+    def efficiency(name: str) -> doc.Number[AtThreads]:
+        return doc.Number(name, lambda point: percent(point.by_category.get(name)))
+
+    columns: tuple[doc.Column[AtThreads], ...] = (
+        doc.Number("threads", lambda point: str(point.threads)),
+        doc.Number("median ms", lambda point: milliseconds(point.ms)),
+        doc.Number("efficiency", lambda point: percent(point.efficiency)),
+        *map(efficiency, names_of_parts),
+    )
+    said = [f"Use {plural(curve.recommended, 'thread')}: no other number is more than 3% faster{_of(data)}."]
+    if curve.not_scaling:
+        said.append(f"With {curve.points[-1].threads} these do not scale: {listing(curve.not_scaling)}.")
+    if curve.sme2_shared:
+        said.append("Cores of this CPU share SME2 units, which flattens the curve.")
+    bars = {plural(point.threads, "thread"): point.ms for point in curve.points}
+    return [
+        doc.Paragraph(" ".join(said)),
+        _bars("threads", "Latency by number of threads", bars, "ms"),
+        doc.table_of(curve.points, columns),
+    ]
+
+
+def threads_of(data: ReportData) -> ThreadCurve | None:
+    spoken = spoken_of(data)
+    if spoken is None or not data.timed:
+        return None
+    measured = sorted(
+        (
+            (each.series.threads, each.summary.median, each.dumps)
+            for each in data.experiments
+            if each.series.experiment == spoken.series.experiment and each.series.threads and each.summary
+        ),
+        key=lambda each: each[0],
+    )
+    return thread_curve(
+        spoken.series.experiment, measured, has_sme2=data.has_sme2 is True and spoken.sme2 is True
+    )

@@ -29,7 +29,7 @@ from model_profiling.report.breakdown import (
     speedup_text,
     spread_cell,
 )
-from model_profiling.report.costs import loading, memory
+from model_profiling.report.costs import accuracy, loading, memory, threads
 from model_profiling.report.data import ExperimentReport, PairReport, ReportData
 from model_profiling.report.document import (
     Block,
@@ -290,8 +290,10 @@ _SECTIONS: tuple[tuple[str, Section, str], ...] = (
     ("Operators", operators, names.ANALYSIS),
     ("SME2", sme2, names.ANALYSIS),
     ("Latency", latency_section, names.METRICS),
+    ("Threads", threads, names.METRICS),
     ("Memory", memory, names.METRICS),
     ("Loading", loading, names.METRICS),
+    ("Accuracy", accuracy, names.ANALYSIS),
     ("How sure", how_sure, names.METRICS),
     ("How to reproduce", reproduce, ""),
 )

@@ -79,6 +79,7 @@ class ProfileOptions(Schedule):
     runs: int = 10
     warmup: int = 3
     threads: tuple[int, ...] = (1,)
+    """None: powers of two up to the number of cores, where latencies are measured."""
     ladder: bool = False
     quick: bool = False
     outdir: Annotated[Path | None, BeforeValidator(as_path)] = None
@@ -360,7 +361,7 @@ def _check_duration(program: Path, case: ProgramCase, options: ProfileOptions) -
     """Avoid an hour of emulation for a user who asked only for latencies."""
     sides, most = (1, _QUICK_EMULATION_S) if options.quick else (2, _UNASKED_EMULATION_S)
     fed = feed(program, case.method, case.inputs)
-    seconds = sides * len(options.threads) * emulated_seconds(program, case.method, fed.lengths)
+    seconds = sides * max(1, len(options.threads)) * emulated_seconds(program, case.method, fed.lengths)
     if seconds > most:
         if options.quick:
             skipped = f"--quick skips the emulation, about {duration(seconds)} here"
@@ -375,7 +376,8 @@ def make_config(
     """Return the config for one target: SME2 on and off, on alone, or a ladder."""
     case, repeats = case or ProgramCase(), options.given(("runs", "warmup"))
     kinds = ("on",) if options.quick and not target.timings_are_latency else ("on", "off")
-    rungs = [RungAsked(name, (), options.threads) for name in ((LADDER,) if options.ladder else kinds)]
+    threads = options.threads or _up_to_cores(target)
+    rungs = [RungAsked(name, (), threads) for name in ((LADDER,) if options.ladder else kinds)]
     return make_rung_config(
         target,
         program,
@@ -387,6 +389,12 @@ def make_config(
         method=case.method,
         inputs=case.inputs,
     )
+
+
+def _up_to_cores(target: Target) -> tuple[int, ...]:
+    cores = (target.facts().cores or 1) if target.timings_are_latency else 1
+    powers = (1 << place for place in range(cores.bit_length()))
+    return tuple(dict.fromkeys((*powers, cores)))
 
 
 def _given_up(target: Target, options: ProfileOptions) -> tuple[Diagnostic, ...]:
