@@ -262,6 +262,5 @@ def threads_of(data: ReportData) -> ThreadCurve | None:
         ),
         key=lambda each: each[0],
     )
-    return thread_curve(
-        spoken.series.experiment, measured, has_sme2=data.has_sme2 is True and spoken.sme2 is True
-    )
+    on_sme2 = data.has_sme2 is True and spoken.sme2 is True
+    return thread_curve(spoken.series.experiment, measured, has_sme2=on_sme2)

@@ -313,6 +313,11 @@ def profile_programs(
     run, progress = run or RunOptions(), progress or Silent()
     plan = plan_targets(options.target).shown_by(run.evidence)
     target, prover = open_target(plan.main), open_target(plan.evidence)
+    if not options.threads and not target.timings_are_latency:
+        raise InputError(
+            f"times on target {target.name} are not latencies: they do not say how many threads to use",
+            "name the number of threads, or measure on an Arm machine",
+        )
     chosen = [(program, case) for program in programs for case in cases]
     homes = [
         names.run_home(program, options.outdir, case.method, case.inputs.file_words)

@@ -1,0 +1,49 @@
+"""Which layer a number format ruins, and that keeping it in float32 restores the outputs."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+import torch
+from torch import nn
+
+from model_profiling.export import export_model
+from model_profiling.program.graph_file import make_graph
+
+
+class Uneven(nn.Module):
+    """The inputs of one layer have very different sizes, which 8 bits with one scale cannot hold."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        torch.manual_seed(0)
+        self.first, self.wide = nn.Linear(16, 32), nn.Linear(32, 32)
+        self.ruined, self.last = nn.Linear(32, 32), nn.Linear(32, 8)
+        self.relu = nn.ReLU()
+        scale = torch.ones(32)
+        scale[0] = 3000.0
+        with torch.no_grad():
+            self.wide.weight.mul_(scale[:, None])
+            self.wide.bias.mul_(scale)
+            self.ruined.weight.div_(scale)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        x = self.relu(self.first(x))
+        return self.last(self.ruined(self.wide(x)))
+
+
+@pytest.mark.quick
+def test_int8_names_the_badly_scaled_layer_and_keeping_it_restores_the_outputs(tmp_path: Path) -> None:
+    inputs = torch.randn(64, 16, generator=torch.Generator().manual_seed(1))
+    made = export_model(Uneven(), inputs, dtype="int8", outdir=tmp_path, by_layer=True)
+    noise = made.accuracy.layers
+    assert noise is not None and noise.first is not None and noise.suggested is not None
+    assert noise.worst[0].path == noise.first.path == "ruined" and noise.worst[0].own_db < 10
+    assert noise.worst[0].line.startswith("test_accuracy_layers.py:")
+    assert {layer.path for layer in noise.layers} >= {"first", "wide", "ruined", "last"}
+    assert min(layer.own_db for layer in noise.layers if layer.path != "ruined") > 30
+    assert noise.suggested.layers[0] == "ruined" and "last" not in noise.suggested.layers
+    assert noise.kept[0].snr_db < 10 and noise.suggested.snr_db > 25
+    graph = make_graph(made.pte, made.etrecord)
+    assert graph.noise == noise
