@@ -185,7 +185,7 @@ READING = (
     Tool("config_check", "path"),
 )
 JOBS = (
-    Tool("export", "model dtype keep calibrate optimize backend outdir name seed save_graph"),
+    Tool("export", "model dtype keep calibrate optimize by_layer backend outdir name seed save_graph"),
     Tool(
         "profile",
         "model dtype keep calibrate optimize backend method length input quick sample ladder evidence"
