@@ -58,7 +58,7 @@ def loading(data: ReportData) -> list[doc.Block]:
         return []
     warm, cold = latency.loading, latency.loading.cold
     from_disk = {part.what: part.ms for part in cold.parts} if cold else {}
-    cold_column = doc.Number[TimePart](
+    cold_column: doc.Column[TimePart] = doc.Number(
         "ms from the disk", lambda part: milliseconds(from_disk.get(part.what))
     )
     columns: tuple[doc.Column[TimePart], ...] = (
@@ -218,7 +218,8 @@ def decibels(value: float) -> str:
 
 def _noise(data: ReportData) -> NoiseByLayer | None:
     graphs = (series.graph for series in (data.analysis.series if data.analysis else ()))
-    return next((graph.noise for graph in graphs if graph and graph.noise), None)
+    known = (graph.noise for graph in graphs if graph and graph.noise)
+    return next((noise for noise in known if any(layer.path for layer in noise.layers)), None)
 
 
 def threads(data: ReportData) -> list[doc.Block]:

@@ -5,16 +5,34 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import Literal
 
 from model_profiling.runner.result import Costs
 from model_profiling.runs.journal import Entry
 
-NOT_EXPLAINED = "not explained"
-CODE, PROGRAM, ARENAS = "the runner's code and libraries", "the program, mapped", "planned arenas"
-PACKED, WORKSPACE = "XNNPACK's packed weights", "XNNPACK's workspace"
-_METHOD = "the method's operators and values"
-_MEMORY = {
-    "libraries": CODE,
+What = Literal[
+    "the runner's code and libraries",
+    "the runner's own data",
+    "the program, mapped",
+    "planned arenas",
+    "XNNPACK's packed weights",
+    "the method's operators and values",
+    "inputs",
+    "XNNPACK's workspace",
+    "threads and temporary memory",
+    "not explained",
+    "reading the file",
+    "verifying the program",
+    "delegates and operators",
+    "XNNPACK packing weights",
+]
+PROGRAM: What = "the program, mapped"
+ARENAS: What = "planned arenas"
+PACKED: What = "XNNPACK's packed weights"
+WORKSPACE: What = "XNNPACK's workspace"
+_METHOD: What = "the method's operators and values"
+_MEMORY: dict[str, What] = {
+    "libraries": "the runner's code and libraries",
     "runner": "the runner's own data",
     "program": PROGRAM,
     "plan": ARENAS,
@@ -27,26 +45,31 @@ _MEMORY = {
     "execute": "threads and temporary memory",
 }
 """Stages of the runner, in the order in which they are shown."""
-_LOADING = {
+_LOADING: dict[str, What] = {
     "read": "reading the file",
     "verify": "verifying the program",
-    "plan": "planned arenas",
+    "plan": ARENAS,
     "initialize": "delegates and operators",
     "pack": "XNNPACK packing weights",
 }
+NoCold = Literal[
+    "",
+    "this run has no cold start: the system cannot be asked for one",
+    "the system kept the program in its page cache",
+]
 _STILL_COLD = 0.05
 """The share of a program that may be in the page cache when it counts as read from the disk."""
 
 
 @dataclass(frozen=True, slots=True)
 class MemoryPart:
-    what: str
+    what: What
     bytes: int
 
 
 @dataclass(frozen=True, slots=True)
 class TimePart:
-    what: str
+    what: What
     ms: float
 
 
@@ -89,7 +112,7 @@ class Loading:
     first_page_faults: int = 0
     cold: Loading | None = None
     """With the program read from the disk."""
-    no_cold: str = ""
+    no_cold: NoCold = ""
     """Why there is no cold start; empty if there is."""
 
 
@@ -104,7 +127,7 @@ def memory_of(entries: Sequence[Entry]) -> Memory | None:
     ]
     rest = max(0, entry.peak_memory_bytes - sum(part.bytes for part in parts))
     while_loading = entry.costs.peak_stage not in ("set up", "execute")
-    parts.append(MemoryPart(NOT_EXPLAINED, rest))
+    parts.append(MemoryPart("not explained", rest))
     return Memory(entry.peak_memory_bytes, while_loading, tuple(parts), entry.costs.packed_bytes)
 
 
@@ -120,7 +143,7 @@ def loading_of(entries: Sequence[Entry], evidence: Entry | None) -> Loading | No
     return _loading(middle.load_ns or 0, middle.costs, cold, why_not)
 
 
-def _cold(evidence: Entry | None) -> tuple[Loading | None, str]:
+def _cold(evidence: Entry | None) -> tuple[Loading | None, NoCold]:
     costs = evidence.costs if evidence else None
     if evidence is None or costs is None or costs.cached_share is None or evidence.load_ns is None:
         return None, "this run has no cold start: the system cannot be asked for one"
@@ -129,7 +152,7 @@ def _cold(evidence: Entry | None) -> tuple[Loading | None, str]:
     return _loading(evidence.load_ns, costs, None, ""), ""
 
 
-def _loading(load_ns: int, costs: Costs, cold: Loading | None, why_not: str) -> Loading:
+def _loading(load_ns: int, costs: Costs, cold: Loading | None, why_not: NoCold) -> Loading:
     spent = _by_words(costs.stage_ns, _LOADING)
     return Loading(
         load_ns / 1e6,
@@ -144,8 +167,8 @@ def _loading(load_ns: int, costs: Costs, cold: Loading | None, why_not: str) -> 
     )
 
 
-def _by_words(stages: Mapping[str, int], words: Mapping[str, str]) -> dict[str, int]:
-    totals: dict[str, int] = {}
+def _by_words(stages: Mapping[str, int], words: Mapping[str, What]) -> dict[What, int]:
+    totals: dict[What, int] = {}
     for stage, what in words.items():
         if stage in stages:
             totals[what] = totals.get(what, 0) + stages[stage]
