@@ -17,12 +17,13 @@ import json
 import runpy
 import sys
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
 from dataclasses import asdict, dataclass, replace
 from multiprocessing import get_context
 from pathlib import Path
+from typing import TypeVar
 
 from model_profiling.analysis.findings import Finding
 from model_profiling.analysis.series import UNATTRIBUTED, SeriesAnalysis
@@ -36,6 +37,7 @@ from model_profiling.workflow.profile import ProfileOptions, profile_one
 ZOO = Path(__file__).resolve().parents[1] / "tests" / "zoo"
 NOT_MODELS = ("test_", "expected")
 MISSING = "-"
+T, R = TypeVar("T"), TypeVar("R")
 
 
 @dataclass(frozen=True, slots=True)
@@ -149,22 +151,28 @@ def short(model: str) -> str:
     return f"{Path(file).name}:{factory}"
 
 
-def rows(asked: Sequence[Asked], limit: float) -> Iterator[Row]:
+def each_apart(
+    work: Callable[[T], R], asked: Iterable[T], limit: float, failed: Callable[[T, str], R]
+) -> Iterator[R]:
     """One after another; a process that dies or hangs costs its model alone."""
     pool: ProcessPoolExecutor | None = None
     for one in asked:
         pool = pool or ProcessPoolExecutor(1, get_context("spawn"))
         try:
-            yield pool.submit(worked, one).result(limit)
+            yield pool.submit(work, one).result(limit)
         except (BrokenProcessPool, TimeoutError) as problem:
             why = f"not done in {limit:g} s" if isinstance(problem, TimeoutError) else "the process died"
             for worker in list((pool._processes or {}).values()):
                 worker.kill()
             pool.shutdown(wait=False, cancel_futures=True)
             pool = None
-            yield Row(short(one.model), one.dtype, failed=why)
+            yield failed(one, why)
     if pool:
         pool.shutdown()
+
+
+def without_result(one: Asked, why: str) -> Row:
+    return Row(short(one.model), one.dtype, failed=why)
 
 
 HEADER = (
@@ -232,7 +240,7 @@ def main() -> int:
         for dtype in dtypes
     ]
     done: list[Row] = []
-    for row in rows(asked, options.limit):
+    for row in each_apart(worked, asked, options.limit, without_result):
         done.append(row)
         print(
             f"{len(done)}/{len(asked)} {row.model} {row.dtype}: {row.top} {row.failed} ({row.seconds} s)",

@@ -61,7 +61,8 @@ def optimize_command(
     help are dropped, and the rest is measured again. The faster program lies beside the original, its name
     ends in -optimized.
 
-    Exits with 1 if nothing helps. Without an Arm CPU nothing is timed: rewrites are chosen by structure.
+    Exits with 1 if nothing helps. Without an Arm CPU nothing is timed: rewrites are chosen by structure, and
+    it exits with 0.
     """
     with measuring(quiet=quiet, no_wait=no_wait) as progress:
         outcome = optimize_model(
@@ -83,7 +84,7 @@ def optimize_command(
         )
     else:
         _print(outcome, quiet=quiet)
-    return failed or (0 if outcome.optimization.helped else 1)
+    return failed or (0 if outcome.optimization.helped or outcome.optimization.not_timed else 1)
 
 
 def _print(outcome: OptimizeOutcome, *, quiet: bool) -> None:

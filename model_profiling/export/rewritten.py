@@ -47,7 +47,7 @@ def rewrite_graph(
             applied.append(place)
     applied += _fold(module, written, all_of_them=CONSTANTS in chosen)
     if REPEATS in chosen:
-        applied += _merge_repeats(module, written)
+        applied += _merge_repeats(module)
     module.graph.eliminate_dead_code()
     module.graph.lint()
     module.recompile()
@@ -56,10 +56,13 @@ def rewrite_graph(
 
 def _written(node: Node) -> list[str]:
     """Attributes that a call writes into."""
+    sources = node.all_input_nodes if _writes(node) else ()
+    return [str(source.target) for source in sources if source.op == "get_attr"]
+
+
+def _writes(node: Node) -> bool:
     schema = getattr(node.target, "_schema", None)
-    if node.op != "call_function" or schema is None or not schema.is_mutable:
-        return []
-    return [str(source.target) for source in node.all_input_nodes if source.op == "get_attr"]
+    return node.op == "call_function" and schema is not None and schema.is_mutable
 
 
 class _Recorder(GraphAppendingTracer):
@@ -156,7 +159,7 @@ def _constant_nodes(module: GraphModule, written: Collection[str]) -> set[Node]:
             attribute = operator.attrgetter(str(node.target))(module)
             if str(node.target) not in written and isinstance(attribute, torch.Tensor):
                 constants.add(node)
-        elif node.op == "call_method" or (node.op == "call_function" and _is_pure(node)):
+        elif _is_pure(node):
             inputs = () if _fills(node) else node.all_input_nodes
             if all(source in constants for source in inputs):
                 constants.add(node)
@@ -166,7 +169,7 @@ def _constant_nodes(module: GraphModule, written: Collection[str]) -> set[Node]:
 def _is_pure(node: Node) -> bool:
     schema = getattr(node.target, "_schema", None)
     if schema is None:
-        return node.target in (operator.getitem, torch.where, torch.triu)
+        return "rewritten" in node.meta or node.target is operator.getitem
     tags = getattr(node.target, "tags", ())
     return not schema.is_mutable and torch.Tag.nondeterministic_seeded not in tags
 
@@ -212,53 +215,28 @@ def _fold(module: GraphModule, written: Collection[str], *, all_of_them: bool) -
     return applied
 
 
-def _merge_repeats(module: GraphModule, written: Collection[str]) -> list[Applied]:
-    """Let the first of equal calls stand for all of them."""
-    changing = _changing_nodes(module, written)
+def _merge_repeats(module: GraphModule) -> list[Applied]:
+    """Let the first of equal calls stand for all of them. Where a call writes in place, equal calls need not
+    give the same."""
+    if any(_writes(node) for node in module.graph.nodes):
+        return []
     first: dict[str, Node] = {}
     applied: list[Applied] = []
     for node in list(module.graph.nodes):
         if node.op == "get_attr":
             key = str(node.target)
-        elif node.op != "call_function" or not _is_pure(node):
+        elif not _is_pure(node):
             continue
         else:
-            key = repr((operator_name(node), node.args, sorted(node.kwargs.items())))
-        if node in changing:
-            continue
+            key = repr((node.op, operator_name(node), node.args, sorted(node.kwargs.items())))
         earlier = first.setdefault(key, node)
         if earlier is node:
             continue
-        if node.op == "call_function":
+        if node.op != "get_attr" and "rewritten" not in node.meta:
             applied.append(Applied(REPEATS, operator_name(node), module_of(node)[0], quoted_line(node)))
         node.replace_all_uses_with(earlier)
         module.graph.erase_node(node)
     return applied
-
-
-def _changing_nodes(module: GraphModule, written: Collection[str]) -> set[Node]:
-    """Nodes whose memory some call writes into, what may share that memory, and what is computed from it."""
-    changing: set[Node] = set()
-    for node in module.graph.nodes:
-        if node.op == "get_attr" and str(node.target) in written:
-            changing.add(node)
-        schema = getattr(node.target, "_schema", None)
-        if node.op == "call_function" and schema is not None and schema.is_mutable:
-            changing.update((node, *node.all_input_nodes))
-    views = [node for node in module.graph.nodes if _is_view(node)]
-    for node in (*reversed(views), *views):
-        if node in changing or changing.intersection(node.all_input_nodes):
-            changing.update((node, *node.all_input_nodes))
-    read = {user for node in changing for user in node.users}
-    return changing | read
-
-
-def _is_view(node: Node) -> bool:
-    """Whether the result may share memory with an argument."""
-    schema = getattr(node.target, "_schema", None)
-    if node.op != "call_function" or schema is None:
-        return node.op in ("call_function", "call_method")
-    return any(result.alias_info is not None for result in schema.returns)
 
 
 def _compute(module: GraphModule, node: Node, values: dict[Node, Any]) -> Any:

@@ -93,7 +93,7 @@ class Optimization:
                 return "Nothing to change: no rewrite of the catalogue fits this model"
             if self.speedup and self.speedup.ratio is not None:
                 return f"Nothing helped: measured again, {_ratio(self.speedup)} is no gain"
-            return f"Nothing helped: none of {plural(len(self.rewrites), 'rewrite')} that fit makes it faster"
+            return f"{'Not timed' if self.not_timed else 'Nothing helped'}; {kept}"
         agree = "outputs agree" if self.optimized.outputs_agree else "outputs differ, as they did before"
         if self.speedup is None:
             before, after = self.original, self.optimized

@@ -103,8 +103,9 @@ def optimize_model(
         search = _Search(model, original, place, options, run, case, Path(folder), progress)
         outcomes, best = search.choose(wanted)
         proof = _Proof(options, run, case, home / "sme2", open_target(plan.evidence), progress)
-        if plan.evidence != plan.main:
+        if plan.evidence.name == "emulated":
             outcomes, best = search.keep_sme2(outcomes, best, proof)
+        _remove(original.pte.with_name(f"{original.pte.stem}-optimized.pte"))  # an earlier choice's
         program = _move(best.pte, original.pte.parent) if best else None
     compared = None
     if program and not search.not_timed:

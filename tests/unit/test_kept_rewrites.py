@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 from said import says
 
+from model_profiling.cli.main import main
 from model_profiling.core.errors import InputError
 from model_profiling.export.records import Accuracy, Applied, DelegationCoverage, Deviation, ExportResult
 from model_profiling.report.dtypes import OnSme2
@@ -99,6 +100,22 @@ def test_noise_that_looked_like_a_gain_is_not_reported(takes: dict[str, float], 
     assert decided["mish"] == "dropped"
     assert not found.helped and found.optimized is None and found.kept == ()
     says(found.verdict, "Nothing helped")
+
+
+def test_a_program_of_an_earlier_choice_goes_with_it(takes: dict[str, float], tmp_path: Path) -> None:
+    takes |= {"attention": 10.0, "mish": 10.0}
+    assert optimized(tmp_path)[0].helped
+    takes["all"] = 11.0
+    assert not optimized(tmp_path)[0].helped  # `optimized` looks for the files
+
+
+@pytest.mark.parametrize(("not_timed", "code"), [("", 1), ("this CPU is not an Arm CPU", 0)])
+def test_that_nothing_helps_is_an_answer_only_where_times_are_measured(
+    not_timed: str, code: int, takes: dict[str, float], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(optimize._Search, "_why_not_timed", lambda _: not_timed)
+    words = ["optimize", "net", "--target", "host", "--only", "glu", "--outdir", str(tmp_path), "--json"]
+    assert main(words) == code
 
 
 def test_a_choice_whose_confirmation_is_interrupted_leaves_no_program(

@@ -304,29 +304,42 @@ def test_two_layout_changes_become_one_or_none(order: list[int], pair: tuple[int
 
 
 class Repeats(nn.Module):
-    """The same product twice, equal calls between which a value changes, a result that is written into."""
+    """The same product twice, and, if `in_place`, a result that is written into."""
 
-    def __init__(self) -> None:
+    def __init__(self, *, in_place: bool) -> None:
         super().__init__()
-        self.register_buffer("count", torch.zeros(1, 3))
-        self.linear = nn.Linear(3, 3)
+        self.linear, self.in_place = nn.Linear(3, 3), in_place
 
     def forward(self, x: torch.Tensor) -> tuple[torch.Tensor, ...]:
         twice = self.linear(x.cos()) + self.linear(x.cos())
-        before = self.count.view(3) + x
-        self.count.add_(1)
-        after = self.count.view(3) + x
         changed, kept = x.sin(), x.sin()
-        changed.view(-1).mul_(2)
-        return twice, before, after, changed, kept
+        if self.in_place:
+            changed.view(-1).mul_(2)
+        return twice, changed, kept
 
 
-def test_equal_work_is_done_once_unless_what_it_reads_has_changed() -> None:
+@pytest.mark.parametrize("in_place", [False, True])
+def test_equal_work_is_done_once_unless_something_is_written_in_place(in_place: bool) -> None:
     x = torch.randn(4, 3)
-    program = torch.export.export(Repeats(), (x,))
+    program = torch.export.export(Repeats(in_place=in_place), (x,))
     module, applied = rewrite_graph(program, ("repeats",))
-    assert sorted(each.operator for each in applied) == ["aten.cos.default", "aten.linear.default"]
-    wanted = Repeats()
-    wanted.load_state_dict(program.state_dict)
-    for _ in range(2):
-        torch.testing.assert_close(module(x), wanted(x))
+    merged = [] if in_place else ["aten.cos.default", "aten.linear.default", "aten.sin.default"]
+    assert sorted(each.operator for each in applied) == merged
+    torch.testing.assert_close(module(x), program.module()(x))
+
+
+class OneMask(nn.Module):
+    """Attention twice, with the same mask of truth values, as in every layer of a text model."""
+
+    def forward(self, x: torch.Tensor, mask: torch.Tensor) -> torch.Tensor:
+        for _ in range(2):
+            x = functional.scaled_dot_product_attention(x, x, x, attn_mask=mask)
+        return x
+
+
+def test_what_rewrites_make_of_the_same_mask_is_computed_once() -> None:
+    inputs = torch.randn(1, 2, 5, 4), torch.ones(1, 1, 5, 5, dtype=torch.bool).tril()
+    module, applied = rewrite_graph(torch.export.export(OneMask(), inputs), names())
+    assert [each.rewrite for each in applied] == ["attention"] * 2
+    assert [node.target for node in module.graph.nodes].count("to") == 1
+    torch.testing.assert_close(module(*inputs), OneMask()(*inputs))
