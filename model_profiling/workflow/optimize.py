@@ -222,17 +222,23 @@ class _Search:
     def keep_sme2(
         self, outcomes: list[RewriteOutcome], best: ExportResult | None, proof: _Proof
     ) -> tuple[list[RewriteOutcome], ExportResult | None]:
-        """Drop rewrites, those that bring least first, until no arithmetic is lost that ran on SME2."""
+        """Drop the rewrites that lose arithmetic which ran on SME2 before."""
         before = proof.of(self.original)
         while best is not None and before.flops is not None:
             after = proof.of(best)
             if after.flops is None or after.flops >= _LOST * before.flops:
                 break
-            kept = [outcome for outcome in outcomes if outcome.decision != "dropped"]
-            least = min(kept, key=lambda outcome: (outcome.gain.ratio or 1.0) if outcome.gain else 1.0)
-            lost = replace(least, decision="dropped", because="less arithmetic runs on SME2 with it")
-            outcomes = [lost if outcome is least else outcome for outcome in outcomes]
-            best = self._best([outcome.name for outcome in kept if outcome is not least])
+            kept = [outcome.name for outcome in outcomes if outcome.decision != "dropped"]
+            without = {name: self._best([other for other in kept if other != name]) for name in kept}
+            flops = {name: (proof.of(made).flops or 0) if made else 0 for name, made in without.items()}
+            loses = max(kept, key=flops.__getitem__)
+            outcomes = [
+                replace(outcome, decision="dropped", because="less arithmetic runs on SME2 with it")
+                if outcome.name == loses
+                else outcome
+                for outcome in outcomes
+            ]
+            best = without[loses]
         return outcomes, best
 
     def _why_not_timed(self) -> str:

@@ -109,9 +109,10 @@ def test_a_program_of_an_earlier_choice_goes_with_it(takes: dict[str, float], tm
     assert not optimized(tmp_path)[0].helped  # `optimized` looks for the files
 
 
+@pytest.mark.usefixtures("takes")
 @pytest.mark.parametrize(("not_timed", "code"), [("", 1), ("this CPU is not an Arm CPU", 0)])
 def test_that_nothing_helps_is_an_answer_only_where_times_are_measured(
-    not_timed: str, code: int, takes: dict[str, float], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    not_timed: str, code: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(optimize._Search, "_why_not_timed", lambda _: not_timed)
     words = ["optimize", "net", "--target", "host", "--only", "glu", "--outdir", str(tmp_path), "--json"]
@@ -137,12 +138,15 @@ def test_rewrites_that_help_only_together_are_kept_together(takes: dict[str, flo
     assert set(decided.values()) == {"kept"} and found.helped
 
 
+@pytest.mark.parametrize("main_target", ["host", "emulated"])
 def test_what_loses_sme2_arithmetic_is_dropped(
-    takes: dict[str, float], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    main_target: str, takes: dict[str, float], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    takes |= {"attention": 10.0, "mish": 9.0}
-    host, emulated = TargetChoice("host"), TargetChoice("emulated")
-    monkeypatch.setattr(optimize, "plan_targets", lambda _: TargetPlan(host, emulated, "no SME2 here"))
+    takes |= {"attention": 9.0, "mish": 10.0}
+    main, emulated = TargetChoice(main_target), TargetChoice("emulated")
+    monkeypatch.setattr(optimize, "plan_targets", lambda _: TargetPlan(main, emulated, "no SME2 here"))
+    not_timed = "times are emulated" if main == emulated else ""
+    monkeypatch.setattr(optimize._Search, "_why_not_timed", lambda _: not_timed)
 
     def proven(_: object, program: Path) -> optimize._Proven:
         flops = 500 if "mish" in program.read_text() else 1000
@@ -150,7 +154,8 @@ def test_what_loses_sme2_arithmetic_is_dropped(
 
     monkeypatch.setattr(optimize._Proof, "_proven", proven)
     found, decided = optimized(tmp_path)
-    assert decided == {"attention": "kept", "glu": "dropped", "mish": "dropped"}
+    others = ("not measured", "not measured") if not_timed else ("kept", "dropped")
+    assert decided == dict(zip(KINDS, (*others, "dropped"), strict=True))
     says(found.rewrites[-1].because, "SME2")
     assert found.optimized is not None and found.optimized.sme2 is not None
     assert found.optimized.sme2.arithmetic_share == 1.0
