@@ -206,8 +206,15 @@ def read_rows(path: Path, *, structure: bool) -> list[Row]:
         return []
     read = (Row(**each) for each in json.loads(path.read_text()))
     rows = [row for row in read if not row.failed and bool(row.cpu) is not structure]
-    sides = [[Side(**side) if side else None for side in (row.before, row.after)] for row in rows]
-    return [replace(row, before=b, after=a) for row, (b, a) in zip(rows, sides, strict=True)]
+    return [
+        replace(
+            row,
+            before=Side(**row.before) if row.before else None,
+            after=Side(**row.after) if row.after else None,
+            times_as_fast=tuple(row.times_as_fast) if row.times_as_fast else None,
+        )
+        for row in rows
+    ]
 
 
 def main() -> int:
