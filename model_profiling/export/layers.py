@@ -102,8 +102,8 @@ def _masked(scores: Tensor, mask: Tensor, shape: tuple[Size, ...], query: Tensor
         mask = (mask.to(dtype_of(query)) - number(query, 1.0)) * lowest
     require(is_floating(mask))
     before = sizes(mask)[:-2]
-    fixed(*before)
-    if all(size == 1 for size in before):
+    fixed(*before[-1:])  # only the batch may vary
+    if all(type(size) is int and size == 1 for size in before):
         rows = scores if groups == 1 else scores.reshape(outer * heads * groups, length, key_length)
         rows = rows + mask.reshape(*sizes(mask)[-2:])
         return rows if groups == 1 else rows.reshape(outer * heads, groups * length, key_length)

@@ -223,10 +223,9 @@ class _Search:
         self, outcomes: list[RewriteOutcome], best: ExportResult | None, proof: _Proof
     ) -> tuple[list[RewriteOutcome], ExportResult | None]:
         """Drop the rewrites that lose arithmetic which ran on SME2 before."""
-        before = proof.of(self.original)
-        while best is not None and before.flops is not None:
-            after = proof.of(best)
-            if after.flops is None or after.flops >= _LOST * before.flops:
+        while best is not None:
+            before, after = (proof.of(made).flops for made in (self.original, best))
+            if before is None or after is None or after >= _LOST * before:
                 break
             kept = [outcome.name for outcome in outcomes if outcome.decision != "dropped"]
             without = {name: self._best([other for other in kept if other != name]) for name in kept}

@@ -343,3 +343,46 @@ def test_what_rewrites_make_of_the_same_mask_is_computed_once() -> None:
     assert [each.rewrite for each in applied] == ["attention"] * 2
     assert [node.target for node in module.graph.nodes].count("to") == 1
     torch.testing.assert_close(module(*inputs), OneMask()(*inputs))
+
+
+class Varying(nn.Module):
+    """Calls of the catalogue on a batch and a length that vary."""
+
+    def forward(self, x: torch.Tensor) -> tuple[torch.Tensor, ...]:
+        seen = functional.scaled_dot_product_attention(x, x, x, attn_mask=x[:, :1] @ x[:, :1].mT > 0)
+        one, other = functional.glu(x, 1).chunk(2, 1)
+        first, *_ = x.roll(1, 1).unbind(1)
+        return (
+            *(
+                seen,
+                one,
+                other,
+                first,
+                x[:, 2],
+                x.unsqueeze(1).squeeze(1),
+                x @ x.mT,
+                x.mean(-1),
+                x.softmax(1),
+            ),
+            *(functional.mish(x), functional.hardsigmoid(x), functional.elu(x), functional.gelu(x), x**3),
+            functional.layer_norm(x, (6,)),
+        )
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float16], ids=["fp32", "fp16"])
+@pytest.mark.parametrize("batch", [2, None])
+def test_sizes_that_vary_still_vary(batch: int | None, dtype: torch.dtype) -> None:
+    torch.manual_seed(0)
+    length, counted = torch.export.Dim("length", min=2, max=64), torch.export.Dim("batch", min=2, max=8)
+    varying = ({2: length} if batch else {0: counted, 2: length},)
+    x = torch.randn(2, 4, 5, 6, dtype=dtype)
+    program = torch.export.export(Varying(), (x,), dynamic_shapes=varying)
+    module, applied = rewrite_graph(program, names())
+    again = torch.export.export(module, (x,), dynamic_shapes=varying).module()
+    fitting = {"attention", "glu", "slices", "roll", "reshapes", "means", "softmax", "mish", "hard sigmoid"}
+    fitting |= {"elu", "powers", "layer norm", *(["batched matmul"] if batch else [])}
+    assert {each.rewrite for each in applied} >= fitting
+    close = {"rtol": 2e-2, "atol": 2e-2} if dtype == torch.float16 else {"rtol": 1e-4, "atol": 1e-5}
+    for sizes in ((2, 2), (batch or 7, 33)):
+        x = torch.randn(sizes[0], 4, sizes[1], 6, dtype=dtype)
+        torch.testing.assert_close(again(x), Varying()(x), **close)
