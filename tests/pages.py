@@ -5,7 +5,16 @@ from __future__ import annotations
 import unicodedata
 from collections.abc import Sequence
 
-from model_profiling.report.document import Block, Explorer, Folded, Heading, Items, Paragraph, Table, plain
+from model_profiling.report.document import (
+    Block,
+    Explorer,
+    Folded,
+    Heading,
+    Items,
+    Paragraph,
+    ShownTable,
+    plain,
+)
 
 
 def as_read(blocks: Sequence[Block]) -> list[Block]:
@@ -42,7 +51,7 @@ def tables(blocks: Sequence[Block], *headers: str) -> list[list[list[str]]]:
     return [
         [[plain(cell) for cell in row] for row in block.rows]
         for block in as_read(blocks)
-        if isinstance(block, Table) and block.headers[: len(headers)] == headers
+        if isinstance(block, ShownTable) and block.headers[: len(headers)] == headers
     ]
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -23,7 +22,7 @@ from model_profiling.report.text import render_terminal
 from model_profiling.report.tool_files import series_blocks
 from model_profiling.report.verdict import answers
 from model_profiling.runs.folders import expand_runs
-from model_profiling.workflow.analyse import analyse, write_analysis
+from model_profiling.workflow.analyse import analyse, write_summary
 from model_profiling.workflow.report import (
     ToolFiles,
     combined_page,
@@ -254,12 +253,11 @@ def analyze_command(
     """
     with shown_progress(quiet=quiet) as progress:
         analysis = analyse(run_dir, **sources, progress=progress)
-        written = write_analysis(analysis, out)
+        data = report_data(analysis.run, analysis)
+        written, summary = write_summary(data, analysis, out)
     if as_json:
-        summary = json.loads(written[-1].read_text(encoding="utf-8"))
         frame.facts(summary | {"files": [str(path) for path in written]})
         return
-    data = report_data(analysis.run, analysis)
     if not quiet:
         frame.say(render_terminal(_blocks(data, analysis)).strip())
         of_dumps = (remark for series in analysis.series for remark in series.warnings)

@@ -16,7 +16,7 @@ from model_profiling.analysis.kernels import (
     read_kernels_csv,
     unknown_kernels,
 )
-from model_profiling.analysis.pairing import pair_series
+from model_profiling.analysis.pairing import Pairing, pair_series
 from model_profiling.analysis.series import SeriesAnalysis, series_of
 from model_profiling.cli.frame import say, say_wrote, warn
 from model_profiling.compat.input_files import (
@@ -35,9 +35,10 @@ from model_profiling.core.errors import InputError, ProfilingError
 from model_profiling.core.formatting import speedup
 from model_profiling.core.records import read_table
 from model_profiling.core.stdio import checked_output
+from model_profiling.facts import CATEGORY_CHANGE_FACTS, OPERATOR_CHANGE_FACTS, Change, row_cells
 from model_profiling.program.etrecord import read_etrecord
 from model_profiling.report.breakdown import pair_table
-from model_profiling.report.csv_files import TEXT_COLUMNS, csv_paths, write_stats, write_timeline
+from model_profiling.report.csv_files import TEXT_COLUMNS, csv_paths, write_rows, write_stats, write_timeline
 from model_profiling.report.document import make_table
 from model_profiling.report.operator_sections import changes_table
 from model_profiling.report.text import render_markdown, render_terminal
@@ -46,8 +47,6 @@ from model_profiling.report.tool_files import (
     evidence_of_file,
     kernel_document,
     series_blocks,
-    write_bottlenecks,
-    write_comparison,
 )
 from model_profiling.runner.xnnpack_log import read_xnntrace
 from model_profiling.runs import Run, Times
@@ -146,26 +145,38 @@ def _find_bottlenecks(options: argparse.Namespace) -> None:
     models = [(options.model_name or model_id_of(path)).replace("/", "-") for path, _ in sides]
     stems = models if len(set(models)) == len(models) else [f"{models[0]}_{name}" for _, name in sides]
     written: list[Path] = []
-    for series, stem in zip(every, stems, strict=True):
+    for series, stem, model in zip(every, stems, models, strict=True):
         if not series.times.are_latencies:
             say(f"{series.name}: the machine is not recorded; times are shown as recorded")
         say(render_terminal(series_blocks(series, most=10 if options.verbose else 3)))
         if options.output_dir:
-            written += write_bottlenecks(series, options.output_dir, stem.replace("/", "-"))
+            written.append(options.output_dir / f"{stem.replace('/', '-')}{names.STATS_CSV}")
+            write_stats(written[-1], series, model)
     if options.compare:
-        names = (options.name1, options.name2)
+        sides_named = (options.name1, options.name2)
         label, why_not = f"{options.name2} vs {options.name1}", why_not_compared(sides[0][0], sides[1][0])
         pairing = pair_series(*every, label=label, not_comparable=why_not)
         ratio = f"{speedup(pairing.traced_ratio)} (one process each: no confidence interval)"
         say(f"\n{label}: {f'not comparable, {why_not}' if why_not else ratio}")
-        say(render_terminal([pair_table(pairing, names)]))
+        say(render_terminal([pair_table(pairing, sides_named)]))
         if options.verbose:
             changed = sorted(pairing.operators, key=lambda pair: -abs(pair.delta_ms))[:10]
-            say(render_terminal([changes_table(pairing, changed, names)]))
+            say(render_terminal([changes_table(pairing, changed, sides_named)]))
         if options.output_dir:
-            written += write_comparison(pairing, options.output_dir, models[0], names)
+            written += _write_changes(pairing, label, options.output_dir / models[0])
     for path in written:
         say_wrote(path)
+
+
+def _write_changes(pairing: Pairing, label: str, stem: Path) -> list[Path]:
+    """Write both sides by category and by operator, with the columns of the tables in Python and stores."""
+    paths = [stem.with_name(f"{stem.name}_{name}_changes.csv") for name in ("category", "operator")]
+    categories = (Change(part, pairing, label) for part in pairing.categories)
+    operators = (Change(pair, pairing, label) for pair in pairing.operators)
+    named = [fact.name for fact in CATEGORY_CHANGE_FACTS], [fact.name for fact in OPERATOR_CHANGE_FACTS]
+    write_rows(paths[0], named[0], (row_cells(CATEGORY_CHANGE_FACTS, row) for row in categories))
+    write_rows(paths[1], named[1], (row_cells(OPERATOR_CHANGE_FACTS, row) for row in operators))
+    return paths
 
 
 def _one(option: str, paths: list[Path]) -> Path:

@@ -32,7 +32,7 @@ from model_profiling.core.formatting import (
     speedup,
 )
 from model_profiling.report.data import PairReport, ReportData, headline_pair
-from model_profiling.report.document import Code, Column, Number, Table, Text, make_table
+from model_profiling.report.document import Code, Number, ShownTable, TableColumn, Text, make_table
 from model_profiling.statistics.latency import LatencySummary
 from model_profiling.statistics.speedup import Speedup, Verdict
 
@@ -61,7 +61,7 @@ def change_cells(
     alike = abs(theirs - ours) < max(1.5 * last_digit, _ALIKE * ours)
     if found is not None and found.verdict is Verdict.NO_CHANGE:
         return _SAME if alike else _UNCLEAR, MISSING
-    if (theirs > ours) is (ratio < 1) and ours != theirs:
+    if (theirs - ours) * (1 - ratio) > 0:
         return change(ratio), speedup(ratio)
     return _SAME if alike else _UNCLEAR, MISSING
 
@@ -92,6 +92,16 @@ def interval_text(found: Speedup) -> str:
     return f"{found.confidence:.0%} interval {found.low:.2f} to {found.high:.2f}"
 
 
+def ratio_text(found: Speedup | None, decimals: int = 3) -> str:
+    """Return `1.844x (1.801 to 1.882)` for a cell."""
+    if found is None or found.ratio is None:
+        return found.verdict.value if found else MISSING
+    ratio = f"{found.ratio:.{decimals}f}x"
+    if found.low is None or found.high is None:
+        return ratio
+    return f"{ratio} ({found.low:.{decimals}f} to {found.high:.{decimals}f})"
+
+
 def proven_text(coverage: Sme2Coverage) -> str:
     """Say how much of the matrix work ran on SME2."""
     every = plural(len(coverage.operators), "matrix operator")
@@ -117,7 +127,7 @@ def times_faster(speedup: float, *, rough: bool = False) -> str:
     return f"{speedup:.{decimals}f}x" if math.isfinite(speedup) else "without a bound"
 
 
-class _OfSeries(Protocol):
+class _HasSeries(Protocol):
     @property
     def series(self) -> Series: ...
 
@@ -126,10 +136,10 @@ def number_cell(value: int | None) -> str:
     return MISSING if value is None else str(value)
 
 
-def series_columns(known: Collection[Series]) -> tuple[Column[_OfSeries], ...]:
+def series_columns(known: Collection[Series]) -> tuple[TableColumn[_HasSeries], ...]:
     """Return the columns that tell the series of a run apart; none if there is one series."""
-    columns: tuple[Column[_OfSeries], ...] = (
-        Column("experiment", lambda row: row.series.experiment),
+    columns: tuple[TableColumn[_HasSeries], ...] = (
+        TableColumn("experiment", lambda row: row.series.experiment),
         Number("threads", lambda row: number_cell(row.series.threads)),
     )
     several = (len({each.experiment for each in known}) > 1, len({each.threads for each in known}) > 1)
@@ -240,12 +250,11 @@ class ShownTimes:
         spent = self.series.spent_by(operators)
         return ShownTime(spent.ms, 100 * spent.share, self.end_to_end.decimals)
 
-    def rest(self, category: str, listed: Iterable[Operator]) -> ShownTime:
-        """Return what is left of a category beside the operators of it that are listed."""
-        whole, taken = self.parts[category], [self.of([operator]) for operator in listed]
-        ms = round(whole.ms - sum(time.ms for time in taken), whole.decimals)
-        share = round(whole.percent - sum(time.percent for time in taken), _SHARE_DECIMALS)
-        return ShownTime(ms + 0.0, share + 0.0, whole.decimals)  # never -0.0
+    def sum_of(self, operators: Iterable[Operator]) -> ShownTime:
+        """Return the sum of times as shown, so that a table adds up."""
+        times = [self.of([operator]) for operator in operators]
+        ms, share = sum(time.ms for time in times), sum(time.percent for time in times)
+        return ShownTime(ms, share, self.end_to_end.decimals)
 
 
 @lru_cache(maxsize=64)
@@ -268,7 +277,7 @@ def _rounded(spent: Sequence[Spent], whole: ShownTime) -> list[ShownTime]:
     return [ShownTime(*figures, whole.decimals) for figures in zip(ms, shares, strict=True)]
 
 
-def series_table(series: SeriesAnalysis) -> Table:
+def series_table(series: SeriesAnalysis) -> ShownTable:
     shown = break_down(series)
     counts = {
         category.value: sum(operator.category is category for operator in series.operators)
@@ -283,7 +292,7 @@ def series_table(series: SeriesAnalysis) -> Table:
     return make_table(("category", "ms", "share", "operators"), rows, numbers=(1, 2, 3))
 
 
-def pair_table(pairing: Pairing, sides: tuple[str, str]) -> Table:
+def pair_table(pairing: Pairing, sides: tuple[str, str]) -> ShownTable:
     before, after = break_down(pairing.baseline), break_down(pairing.candidate)
     rows: list[tuple[Text, ...]] = [
         (

@@ -63,17 +63,16 @@ def name_runs(runs: Sequence[ReportData]) -> list[NamedRun]:
     for data in runs:
         # The CPU name that an emulator reports is not a real device.
         device = "emulated" if data.times is Times.EMULATED else data.device
-        facts.append((*model_and_format(data), data.run.platform, device, data.date))
+        facts.append((*model_and_format(data), device, data.run.platform, data.date))
 
     def named_by(places: Sequence[int]) -> list[str]:
         return [", ".join(known[place] for place in places if known[place]) for known in facts]
 
-    places = [place for place in range(5) if len({known[place] for known in facts}) > 1] or [0]
-    for place in reversed(places):
-        fewer = [other for other in places if other != place]
-        if place and fewer and len(set(named_by(fewer))) == len(set(named_by(places))):
-            places = fewer
-    shown = [name or data.run.path.name for name, data in zip(named_by(places), runs, strict=True)]
+    chosen: tuple[int, ...] = ()
+    for place in range(len(facts[0])):
+        if len(set(named_by((*chosen, place)))) > len(set(named_by(chosen))):
+            chosen = (*chosen, place)
+    shown = [name or data.run.path.name for name, data in zip(named_by(chosen or (0,)), runs, strict=True)]
     named = []
     for number, (name, data) in enumerate(zip(shown, runs, strict=True), start=1):
         numbered = f"{name}, run {shown[:number].count(name)}"
@@ -132,9 +131,9 @@ def _of_run(run: NamedRun, series: Series) -> str:
 
 
 def _latency_rows(
-    run: NamedRun, named: Sequence[doc.Column[ExperimentReport]]
+    run: NamedRun, named: Sequence[doc.TableColumn[ExperimentReport]]
 ) -> Iterator[tuple[doc.Text, ...]]:
-    name = doc.Link(run.name, run.link) if run.link else run.name
+    name = doc.PageLink(run.name, run.link) if run.link else run.name
     device = marked(run.data.device or MISSING, run.data.is_arm)
     if not run.data.timed:
         unknown = (MISSING,) * (len(named) + 2)
@@ -202,33 +201,15 @@ def _run_answers(run: NamedRun) -> list[doc.Block]:
     ]
 
 
-# The runs of a folder as a list.
+# The runs of a folder or of a store as a list.
 
-_HEADERS = ("run", "device", "measured", "latency", "experiment", "speedup", "verdict")
-
-
-@dataclass(frozen=True, slots=True)
-class IndexRow:
-    """A run in a list of many, made from existing files without reading dumps. Texts are as shown."""
-
-    place: str
-    """The run directory, relative to the page."""
-    link: str = ""
-    """Its report, relative to the page; empty if there is none."""
-    model: str = ""
-    format: str = ""
-    device: str = ""
-    date: str = ""
-    latency: str = ""
-    measured: str = ""
-    """The series that the latency belongs to."""
-    speedup: str = ""
-    verdict: str = ""
-    problem: str = ""
+_OF_FOLDER = ("run", "model", "device", "measured", "latency", "experiment", "speedup", "verdict")
+_OF_STORE = ("run", "model", "device", "measured", "latency", "SME2 kernels", "commit", "tags")
 
 
-def index_row(data: ReportData, place: str, link: str) -> IndexRow:
-    model, exported = model_and_format(data)
+def listed_run(data: ReportData, place: str, link: str) -> tuple[doc.Text, ...]:
+    """The row of a run in the list of a folder, made without reading dumps. `place` is the run directory and
+    `link` its report, both relative to the page; without a report, `link` is empty."""
     headline = data.headline.summary if data.headline else None
     pair = headline_pair(data)
     said = [f"{pair.label}: {pair.speedup.verdict.value}"] if pair else []
@@ -238,57 +219,24 @@ def index_row(data: ReportData, place: str, link: str) -> IndexRow:
         said.append(what_times_are(data))
     verdict = "; ".join(said)
     state = data.run.manifest.unfinished if data.run.manifest else None
-    return IndexRow(
-        place=place,
-        link=link,
-        model=model,
-        format=exported,
-        device=data.device,
-        date=data.date,
-        latency=f"{milliseconds(headline.median)} ms" if headline else "",
-        measured=str(data.headline.series) if data.headline and headline else "",
-        speedup=speedup(pair.speedup.ratio) if pair else "",
-        verdict=f"{verdict} ({state})" if state else verdict,
+    return (
+        doc.PageLink(place, link) if link else f"{place} (no report yet)",
+        " ".join(filter(None, model_and_format(data))),
+        data.device,
+        data.date,
+        f"{milliseconds(headline.median)} ms" if headline else "",
+        str(data.headline.series) if data.headline and headline else "",
+        speedup(pair.speedup.ratio) if pair else "",
+        f"{verdict} ({state})" if state else verdict,
     )
 
 
-def render_index(rows: Sequence[IndexRow], title: str) -> str:
-    """The page of `rows`."""
-    groups: dict[str, list[IndexRow]] = {}
-    for row in sorted(rows, key=lambda row: (row.model, row.format, row.date, row.place)):
-        if not row.problem:
-            groups.setdefault(f"{row.model}, {row.format}" if row.format else row.model, []).append(row)
-    damaged = doc.make_list(
-        (doc.Code(row.place), f": {row.problem}")
-        for row in sorted(rows, key=lambda row: row.place)
-        if row.problem
-    )
-    blocks: list[doc.Block] = [
-        doc.Heading(title, 1),
-        doc.Answers(
-            (("What is here?", f"{plural(len(rows), 'run')}. Click a column's name to sort by it."),)
-        ),
-        *(
-            block
-            for heading, members in groups.items()
-            for block in (
-                doc.Heading(heading),
-                doc.Table(_HEADERS, tuple(map(_cells, members)), numbers=(2, 3, 5), sortable=True),
-            )
-        ),
-        *([doc.Heading("Cannot be read"), *damaged] if damaged else []),
-    ]
-    return render_html(blocks, title)
-
-
-def _cells(row: IndexRow) -> tuple[doc.Text, ...]:
-    name = doc.Link(row.place, row.link) if row.link else f"{row.place} (no report yet)"
-    return name, row.device, row.date, row.latency, row.measured, row.speedup, row.verdict
-
-
-# The list of a store.
-
-_STORED = ("run", "model", "device", "measured", "latency", "SME2 kernels", "commit", "tags")
+def render_folder(runs: Sequence[Sequence[doc.Text]], damaged: Sequence[tuple[str, str]], title: str) -> str:
+    """The page of a folder; `damaged` are the places of runs that cannot be read, each with the problem."""
+    contents = f"{plural(len(runs) + len(damaged), 'run')}. Click a column's name to sort by it."
+    problems = doc.make_list((doc.Code(place), f": {problem}") for place, problem in damaged)
+    more = [doc.Heading("Cannot be read"), *problems] if problems else []
+    return _render_list(_OF_FOLDER, runs, title, contents, more)
 
 
 def render_store(runs: Sequence[Sequence[doc.Text]], title: str, count: int) -> str:
@@ -299,8 +247,18 @@ def render_store(runs: Sequence[Sequence[doc.Text]], title: str, count: int) -> 
         contents = f"The newest {len(runs):,} of {count:,} runs; `sme2prof query` and `store list` have all."
     else:
         contents = f"{plural(count, 'run')}, newest first. Click a column's name to sort by it."
+    return _render_list(_OF_STORE, runs, title, contents)
+
+
+def _render_list(
+    headers: tuple[str, ...],
+    runs: Sequence[Sequence[doc.Text]],
+    title: str,
+    contents: str,
+    more: Sequence[doc.Block] = (),
+) -> str:
     blocks: list[doc.Block] = [doc.Heading(title, 1), doc.Answers((("What is here?", contents),))]
     if runs:
-        table = doc.Table(_STORED, tuple(map(tuple, runs)), numbers=(3, 4), sortable=True)
+        table = doc.ShownTable(headers, tuple(map(tuple, runs)), numbers=(3, 4), sortable=True)
         blocks += [doc.Heading("Runs"), table]
-    return render_html(blocks, title)
+    return render_html([*blocks, *more], title)

@@ -18,20 +18,18 @@ from model_profiling.core.formatting import (
     percent,
     plural,
     several,
-    short_rate,
-    tokens_per_s,
 )
 from model_profiling.report import document as doc
 from model_profiling.report import tables
-from model_profiling.report.breakdown import speedup_text
-from model_profiling.report.html import render_fragment
+from model_profiling.report.breakdown import ratio_text, speedup_text
 from model_profiling.report.tables import Records
+from model_profiling.report.text import render_markdown
 from model_profiling.runs import Times
 from model_profiling.runs.metrics import PairSpeedup
 from model_profiling.runs.times import marked
 from model_profiling.statistics.speedup import Speedup, Verdict, Way
 
-Answer = Literal["passed", "failed", "no answer"]
+GateAnswer = Literal["passed", "failed", "no answer"]
 NOT_MEASURED = "A has it, B has not"
 
 
@@ -52,7 +50,6 @@ class SideFacts:
     """Whether its CPU is an Arm CPU; None if unknown."""
     machine: str = ""
     """Such as `x86_64`."""
-    tokens: int | None = None
 
     @property
     def program(self) -> str:
@@ -75,8 +72,6 @@ class SeriesComparison:
     notes: tuple[str, ...]
     way: Way
     """Whether the two sides took turns, ran side by side, or were measured at different times."""
-    tokens: int | None = None
-    """Tokens in one inference of a language model, if both sides have the same number."""
     turns_ms: tuple[float, float] | None = None
     """What was compared: typical turns of both sides; None if times with the tracer were."""
 
@@ -100,11 +95,6 @@ class SeriesComparison:
     def compared_ms(self) -> tuple[float | None, float | None]:
         """The times that the speedup is of."""
         return self.turns_ms or (self.end_to_end.baseline_median, self.end_to_end.candidate_median)
-
-    @property
-    def tokens_per_s(self) -> tuple[float | None, float | None]:
-        a, b = self.compared_ms
-        return tokens_per_s(self.tokens, a), tokens_per_s(self.tokens, b)
 
     @property
     def comparable(self) -> bool:
@@ -167,8 +157,8 @@ class Comparison:
         models = " and ".join(dict.fromkeys(side.model for side in (self.a, self.b) if side.model)) or "model"
         return f"<Comparison {models}: {headline(self).rstrip('.')}>"
 
-    def _repr_html_(self) -> str:
-        return render_fragment([doc.Heading(headline(self)), end_to_end_table(self)])
+    def _repr_markdown_(self) -> str:
+        return render_markdown([doc.Heading(headline(self)), end_to_end_table(self)])
 
     @property
     def speedups(self) -> Records:
@@ -237,7 +227,7 @@ class Comparison:
         )
 
     @property
-    def answer(self) -> Answer | None:
+    def answer(self) -> GateAnswer | None:
         """The result for a build; None if nothing is gated. A failure outweighs missing answers."""
         if not self.is_gated:
             return None
@@ -279,7 +269,7 @@ def _about_time(comparison: Comparison, limit: float) -> tuple[bool, str]:
     if comparison.regressions:
         worst = max(comparison.regressions, key=lambda found: found.slowdown or 0.0)
         slower = percent(worst.slowdown)
-        said = f"Regression: B is {slower} slower than A in {worst.name}{_rates(worst, 'B')}"
+        said = f"Regression: B is {slower} slower than A in {worst.name}"
         return False, f"{said}, more than the {percent(limit)} allowed{about_arm(comparison)}."
     if comparison.not_comparable:
         count = plural(len(comparison.not_comparable), "experiment")
@@ -302,15 +292,8 @@ def _largest(comparison: Comparison) -> str:
             found, ratio=_inverse(found.ratio), low=_inverse(found.high), high=_inverse(found.low)
         )
     faster = speedup_text(found, f" as fast as {slow}{where}")
-    said = f"{fast} is {faster}{_rates(largest, largest.faster or 'B')}{about_arm(comparison)}."
+    said = f"{fast} is {faster}{about_arm(comparison)}."
     return said if largest.faster else f"No significant difference: {said}"
-
-
-def _rates(found: SeriesComparison, side: Literal["A", "B"]) -> str:
-    """Return `, with 41.2 instead of 47 tokens/s`, the rate of `side` first; nothing without tokens."""
-    a, b = found.tokens_per_s
-    first, second = (a, b) if side == "A" else (b, a)
-    return f", with {short_rate(first)} instead of {short_rate(second)} tokens/s" if a and b else ""
 
 
 def _inverse(ratio: float | None) -> float | None:
@@ -352,35 +335,22 @@ def _where(found: Sequence[Differences]) -> str:
     return found[0].name if len(found) == 1 else plural(len(found), "experiment")
 
 
-def end_to_end_table(comparison: Comparison) -> doc.Table:
+def end_to_end_table(comparison: Comparison) -> doc.ShownTable:
     def verdict(found: SeriesComparison) -> doc.Text:
         word = found.end_to_end.verdict.value
         return doc.Strong(f"{word}, beyond the limit") if found in comparison.regressions else word
 
     units = dict.fromkeys(several(found.end_to_end.unit) for found in comparison.series)
     is_arm = False not in (comparison.a.is_arm, comparison.b.is_arm)
-    rates: tuple[doc.Column[SeriesComparison], ...] = (
-        doc.Number("A tokens/s", lambda found: short_rate(found.tokens_per_s[0])),
-        doc.Number("B tokens/s", lambda found: short_rate(found.tokens_per_s[1])),
-    )
-    columns: tuple[doc.Column[SeriesComparison], ...] = (
-        doc.Column("experiment", lambda found: marked(found.name, is_arm)),
+    columns: tuple[doc.TableColumn[SeriesComparison], ...] = (
+        doc.TableColumn("experiment", lambda found: marked(found.name, is_arm)),
         doc.Number("A ms", lambda found: milliseconds(found.compared_ms[0])),
         doc.Number("B ms", lambda found: milliseconds(found.compared_ms[1])),
-        *(rates if any(row.tokens for row in comparison.series) else ()),
         doc.Number("change", lambda found: change(found.end_to_end.ratio)),
         doc.Number("speedup of B", lambda found: ratio_text(found.end_to_end)),
-        doc.Column("verdict", verdict),
-        doc.Column("measured", lambda found: found.end_to_end.measured or MISSING),
+        doc.TableColumn("verdict", verdict),
+        doc.TableColumn("measured", lambda found: found.end_to_end.measured or MISSING),
         doc.Number(" or ".join(units), lambda found: str(found.end_to_end.rounds or MISSING)),
     )
     # The only experiment needs no name, unless that says that its CPU is not Arm.
     return doc.table_of(comparison.series, columns[1:] if is_arm and len(comparison.series) == 1 else columns)
-
-
-def ratio_text(found: Speedup) -> str:
-    if found.ratio is None:
-        return MISSING
-    if found.low is None or found.high is None:
-        return f"{found.ratio:.3f}x"
-    return f"{found.ratio:.3f}x ({found.low:.3f} to {found.high:.3f})"

@@ -21,7 +21,7 @@ from model_profiling.core.formatting import (
 from model_profiling.core.records import record_json
 from model_profiling.report import document as doc
 from model_profiling.report.analysis_json import pairing_facts
-from model_profiling.report.breakdown import break_down, pair_table
+from model_profiling.report.breakdown import break_down, pair_table, ratio_text
 from model_profiling.report.comparison import (
     NOT_MEASURED,
     Comparison,
@@ -29,7 +29,6 @@ from model_profiling.report.comparison import (
     end_to_end_table,
     headline,
     named_sides,
-    ratio_text,
 )
 from model_profiling.report.operator_sections import changes_table
 from model_profiling.report.run_charts import several_runs
@@ -195,7 +194,6 @@ def comparison_facts(comparison: Comparison) -> dict[str, object]:
                 "slowdown": found.slowdown,
                 "end_to_end": found.end_to_end.as_dict(),
                 "compared_ms": dict(zip("ab", found.compared_ms, strict=True)),
-                "tokens_per_s": dict(zip("ab", found.tokens_per_s, strict=True)),
                 **(pairing_facts(found.pairing) if found.pairing else {"categories": [], "operators": []}),
             }
             for found in comparison.series
@@ -205,7 +203,7 @@ def comparison_facts(comparison: Comparison) -> dict[str, object]:
 
 # JUnit XML, which CI systems show as test results: one test case per question.
 
-Outcome = Literal["passed", "failed", "skipped", "error"]
+CaseOutcome = Literal["passed", "failed", "skipped", "error"]
 """`failed`: the answer is no. `error`: there is no answer. `skipped`: the question was not asked."""
 
 # Characters that XML 1.0 forbids even when escaped; operator names come from files.
@@ -214,11 +212,11 @@ _TAGS = {"passed": "system-out", "failed": "failure", "skipped": "skipped", "err
 
 
 @dataclass(frozen=True, slots=True)
-class Question:
+class JUnitCase:
     """One question and its outcome; `message` is one line, `details` may be longer."""
 
     name: str
-    outcome: Outcome
+    outcome: CaseOutcome
     message: str = ""
     details: str = ""
     aspect: Aspect | None = None
@@ -230,7 +228,7 @@ def comparison_junit(comparison: Comparison) -> str:
     return junit_xml(group, [*_timed_cases(comparison), *_structure_cases(comparison)])
 
 
-def junit_xml(group: str, cases: Sequence[Question]) -> str:
+def junit_xml(group: str, cases: Sequence[JUnitCase]) -> str:
     count = Counter(case.outcome for case in cases)
     counts = (len(cases), count["failed"], count["error"], count["skipped"])
     numbers = dict(zip(("tests", "failures", "errors", "skipped"), map(str, counts), strict=True))
@@ -257,35 +255,35 @@ def _text(text: str) -> str:
     return _NOT_XML.sub("?", printable(text))
 
 
-def _timed_cases(comparison: Comparison) -> Iterator[Question]:
+def _timed_cases(comparison: Comparison) -> Iterator[JUnitCase]:
     for row in comparison.series:
         found = row.end_to_end
         if not row.comparable:
             seen = "" if found.ratio is None else f"{ratio_text(found)}, without a verdict"
-            unasked: Outcome = "error" if comparison.limit is not None else "skipped"
-            yield Question(row.name, unasked, found.reason, seen)
+            unasked: CaseOutcome = "error" if comparison.limit is not None else "skipped"
+            yield JUnitCase(row.name, unasked, found.reason, seen)
         elif row in comparison.regressions:
             message = f"{percent(row.slowdown)} slower, more than the {percent(comparison.limit)} allowed"
-            yield Question(row.name, "failed", message, found.reason)
+            yield JUnitCase(row.name, "failed", message, found.reason)
         else:
-            yield Question(row.name, "passed", found.verdict.value, found.reason)
+            yield JUnitCase(row.name, "passed", found.verdict.value, found.reason)
     for series in comparison.only_a:
-        yield Question(str(series), "error" if comparison.is_gated else "skipped", NOT_MEASURED)
+        yield JUnitCase(str(series), "error" if comparison.is_gated else "skipped", NOT_MEASURED)
 
 
-def _structure_cases(comparison: Comparison) -> Iterator[Question]:
+def _structure_cases(comparison: Comparison) -> Iterator[JUnitCase]:
     for aspect in comparison.gated:
         for found in comparison.differences:
             if aspect != "kernels" and found.only_kernels:
                 continue
             if changes := found.of(aspect):
                 message = f"{aspect} changed: {plural(len(changes), 'difference')}"
-                yield Question(found.name, "failed", message, "\n".join(map(str, changes)), aspect)
+                yield JUnitCase(found.name, "failed", message, "\n".join(map(str, changes)), aspect)
             elif why := found.unknown(aspect):
-                yield Question(found.name, "error", why, aspect=aspect)
+                yield JUnitCase(found.name, "error", why, aspect=aspect)
             else:
                 notes = "\n".join(found.notes)
-                yield Question(found.name, "passed", f"{aspect} did not change", notes, aspect)
+                yield JUnitCase(found.name, "passed", f"{aspect} did not change", notes, aspect)
 
 
 # Changes apart from time.

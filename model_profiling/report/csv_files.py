@@ -89,12 +89,12 @@ class NumberColumn:
         return digits
 
 
-Column = TextColumn | NumberColumn
+CsvColumn = TextColumn | NumberColumn
 EXACT_CALL = "true boundaries"
 """Kind of a delegate call whose operators have their true times."""
 
 
-def csv_bytes(header: Sequence[str], columns: Sequence[Column]) -> Iterator[bytes]:
+def csv_bytes(header: Sequence[str], columns: Sequence[CsvColumn]) -> Iterator[bytes]:
     yield f"{csv_line(header)}\n".encode("utf-8", "backslashreplace")
     rows = columns[0].rows
     sheet = np.zeros((min(rows, _ROWS_AT_ONCE), sum(column.width + 1 for column in columns)), np.uint8)
@@ -198,7 +198,7 @@ class _Rows:
     tail: Int64
 
 
-def _timeline_columns(dump: DumpAnalysis, model_id: str, run: int | None) -> list[Column]:
+def _timeline_columns(dump: DumpAnalysis, model_id: str, run: int | None) -> list[CsvColumn]:
     heads: dict[str, int] = {}
     tails: dict[str, int] = {}
     parts = [] if run else [_outside_rows(dump, model_id, heads, tails)]

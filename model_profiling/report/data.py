@@ -16,7 +16,7 @@ from model_profiling.analysis.run import RunAnalysis, pair_answer
 from model_profiling.analysis.sampling import InsideSeries, gather_inside
 from model_profiling.analysis.series import SeriesAnalysis
 from model_profiling.config import names
-from model_profiling.config.series import Diagnostic, Pair, WarningLine, warning_lines
+from model_profiling.config.series import Diagnostic, Pair, Series, WarningLine, warning_lines
 from model_profiling.core.errors import FormatError
 from model_profiling.core.formatting import capitalized, counts, listing, plural
 from model_profiling.facts import MeasuredSeries
@@ -168,7 +168,14 @@ class ReportData:
 
     def sme2_of(self, series: SeriesAnalysis) -> Mapping[int, str]:
         """For each operator, by its place in `series`: yes, no and why, or not tested."""
-        return sme2_by_operator(series, self.outlook.coverage, can_switch=self.has_sme2 is not False)
+        if series.series not in self._sme2:
+            switch = self.has_sme2 is not False
+            self._sme2[series.series] = sme2_by_operator(series, self.outlook.coverage, can_switch=switch)
+        return self._sme2[series.series]
+
+    @cached_property
+    def _sme2(self) -> dict[Series, Mapping[int, str]]:
+        return {}
 
     @cached_property
     def remarks(self) -> tuple[Diagnostic, ...]:

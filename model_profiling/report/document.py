@@ -24,14 +24,14 @@ class Strong:
 
 
 @dataclass(frozen=True, slots=True)
-class Link:
+class PageLink:
     """A link to another page of the kit, by its path from this one."""
 
     text: str
     file: str
 
 
-Inline = str | Code | Strong | Link
+Inline = str | Code | Strong | PageLink
 Text = Inline | tuple[Inline, ...]
 
 
@@ -54,7 +54,7 @@ class Answers:
 
 
 @dataclass(frozen=True, slots=True)
-class Table:
+class ShownTable:
     """A table; the columns with indexes in `numbers` are aligned right."""
 
     headers: tuple[str, ...]
@@ -86,14 +86,6 @@ class Items:
 @dataclass(frozen=True, slots=True)
 class Commands:
     lines: tuple[str, ...]
-
-
-@dataclass(frozen=True, slots=True)
-class Figure:
-    """An image file beside the page."""
-
-    file: str
-    caption: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -129,7 +121,7 @@ class Folded:
     blocks: tuple[Block, ...]
 
 
-Block = Heading | Paragraph | Answers | Table | Items | Commands | Figure | Chart | Explorer | Folded
+Block = Heading | Paragraph | Answers | ShownTable | Items | Commands | Chart | Explorer | Folded
 
 
 Row_contra = TypeVar("Row_contra", contravariant=True)
@@ -137,24 +129,26 @@ Row = TypeVar("Row")
 
 
 @dataclass(frozen=True, slots=True)
-class Column(Generic[Row_contra]):
+class TableColumn(Generic[Row_contra]):
     header: str
     cell: Callable[[Row_contra], Text]
 
 
-class Number(Column[Row_contra]):
+class Number(TableColumn[Row_contra]):
     """A column aligned right."""
 
 
-def table_of(rows: Iterable[Row], columns: Sequence[Column[Row]], *more: Sequence[Text]) -> Table:
+def table_of(rows: Iterable[Row], columns: Sequence[TableColumn[Row]], *more: Sequence[Text]) -> ShownTable:
     """Return a table with a row for each record, then the rows `more`."""
     cells = [tuple(column.cell(row) for column in columns) for row in rows]
     right = [place for place, column in enumerate(columns) if isinstance(column, Number)]
     return make_table([column.header for column in columns], [*cells, *more], right)
 
 
-def make_table(headers: Sequence[str], rows: Iterable[Sequence[Text]], numbers: Iterable[int] = ()) -> Table:
-    return Table(tuple(headers), tuple(tuple(row) for row in rows), tuple(numbers))
+def make_table(
+    headers: Sequence[str], rows: Iterable[Sequence[Text]], numbers: Iterable[int] = ()
+) -> ShownTable:
+    return ShownTable(tuple(headers), tuple(tuple(row) for row in rows), tuple(numbers))
 
 
 def make_list(lines: Iterable[Text]) -> list[Block]:

@@ -87,13 +87,13 @@ def _projected(found: Projection) -> str:
     return f"{milliseconds(found.ms(found.high))} to {milliseconds(found.ms(found.low))}"
 
 
-_PROJECTIONS: tuple[doc.Column[Projection], ...] = (
+_PROJECTIONS: tuple[doc.TableColumn[Projection], ...] = (
     doc.Number("share of time", lambda found: percent(found.time_share)),
     doc.Number("lowest speedup", lambda found: times_faster(found.low)),
     doc.Number("highest speedup", lambda found: times_faster(found.high)),
     doc.Number("limit", lambda found: times_faster(found.ceiling)),
     doc.Number("latency ms", lambda found: milliseconds(found.latency_ms)),
-    doc.Column("projected ms", _projected),
+    doc.TableColumn("projected ms", _projected),
 )
 
 
@@ -119,10 +119,10 @@ def _kernels(place: PlaceEvidence, data: ReportData) -> Iterator[doc.Block]:
     listed = f"the files *{names.KERNELS_CSV}" if place is data.evidence[0] else names.EVIDENCE
     yield doc.Paragraph(f"Kernels, from {place.source}{emulated}; each by name in {listed}:")
     absent = data.has_sme2 is False and not place.emulated
-    columns: tuple[doc.Column[SeriesEvidence], ...] = (
+    columns: tuple[doc.TableColumn[SeriesEvidence], ...] = (
         *series_columns(place.series),
-        doc.Column("SME2", lambda found: sme2_switch(found.sme2, absent=absent)),
-        doc.Column(
+        doc.TableColumn("SME2", lambda found: sme2_switch(found.sme2, absent=absent)),
+        doc.TableColumn(
             "what the evidence says",
             lambda found: f"{'not proven: ' if found.sme.answer == 'unknown' else ''}{found.sme.text}",
         ),
@@ -262,11 +262,13 @@ def _sampled_series(found: InsideSeries, every: Collection[Series]) -> Iterator[
     ordered = sorted(found.operators, key=lambda each: -(each.operator.typical_ms if each.operator else 0.0))
     # Under an emulator, samples prove which kernels ran, but how often says nothing.
     parts = [part for part in SampledPart if found.shown and any(part in each.parts for each in ordered)]
-    columns: tuple[doc.Column[InsideOperator], ...] = (
-        doc.Column("operator", lambda each: each.name),
+    columns: tuple[doc.TableColumn[InsideOperator], ...] = (
+        doc.TableColumn("operator", lambda each: each.name),
         doc.Number("samples", lambda each: str(each.samples)),
         *(doc.Number(part.value, functools.partial(_share, part)) for part in parts),
-        doc.Column("mostly in", lambda each: doc.Code(each.kernels[0].name) if each.kernels else MISSING),
+        doc.TableColumn(
+            "mostly in", lambda each: doc.Code(each.kernels[0].name) if each.kernels else MISSING
+        ),
     )
     yield doc.table_of(ordered[:_SAMPLED_SHOWN], columns)
     if parts:

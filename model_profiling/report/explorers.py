@@ -95,7 +95,7 @@ class OperatorLine:
 
 
 @dataclass(frozen=True, slots=True)
-class View:
+class OperatorView:
     """A pair, or a single series if `pairing` is None."""
 
     label: str
@@ -143,7 +143,7 @@ class View:
             yield OperatorLine(cells, inside, timed if self.timed else flops)
 
 
-def views_of(data: ReportData) -> list[View]:
+def views_of(data: ReportData) -> list[OperatorView]:
     """Return every pair that may be shown side by side, then every series in none of them."""
     if data.analysis is None:
         return []
@@ -151,21 +151,20 @@ def views_of(data: ReportData) -> list[View]:
     pairings = [(pair, pairing, True) for pair, pairing in timed]
     if not data.times.are_shown:
         pairings = [(pair, pair.pairing, False) for pair in data.pairs if pair.pairing is not None]
-    pair_places = {id(pair): place for place, pair in enumerate(data.pairs)}
     sides = [pairing.sides for _, pairing, _ in pairings]
     views = [
-        View(
+        OperatorView(
             f"{f'{pair.label}: ' if sides.count(pairing.sides) > 1 else ''}{' → '.join(pairing.sides)}",
             (pairing.baseline, pairing.candidate),
             pairing,
             shown,
-            f"pairs/{pair_places[id(pair)]}",
+            f"pairs/{data.pairs.index(pair)}",
         )
         for pair, pairing, shown in pairings
     ]
     seen = {series.series for view in views for series in view.series}
     alone = [
-        View(series.label, (series,), None, series.times.are_shown, f"series/{place}")
+        OperatorView(series.label, (series,), None, series.times.are_shown, f"series/{place}")
         for place, series in enumerate(data.analysis.series)
         if series.series not in seen
     ]
@@ -201,14 +200,13 @@ class _Explored:
         self._data = data
         kernels = data.evidence[0].kernels if data.evidence else ()
         self._uses = {found.series: found.uses for found in kernels}
-        self._sme2: dict[int, Mapping[int, str]] = {}
         self.texts = Texts()
         self.series: list[SeriesAnalysis] = []
         self.operators: list[dict[str, list[int]]] = []
         self.code: list[dict[str, int]] = []
 
-    def view(self, view: View, limit: int) -> dict[str, object]:
-        rows = view.lines(self.sme2)
+    def view(self, view: OperatorView, limit: int) -> dict[str, object]:
+        rows = view.lines(self._data.sme2_of)
         note = ""
         if limit < len(rows):
             left = percent(sum(row.weight for row in rows[limit:]) / (sum(row.weight for row in rows) or 1.0))
@@ -244,15 +242,12 @@ class _Explored:
 
     def _facts(self, series: SeriesAnalysis, operator: Operator) -> dict[str, str]:
         share = series.spent_by([operator]).share
-        row = OperatorRow(operator, operator.typical_ms, share, self.sme2(series)[series.place(operator)])
+        row = OperatorRow(
+            operator, operator.typical_ms, share, self._data.sme2_of(series)[series.place(operator)]
+        )
         timed = series.times.are_shown
         facts = {fact.called: fact.text(row) for fact in OPERATOR_FACTS if timed or not fact.timed}
         return facts | {_SME_KERNELS: ", ".join(kernels_for(operator, self._uses.get(series.series, ())))}
-
-    def sme2(self, series: SeriesAnalysis) -> Mapping[int, str]:
-        if id(series) not in self._sme2:
-            self._sme2[id(series)] = self._data.sme2_of(series)
-        return self._sme2[id(series)]
 
 
 # One typical run of each series over time: execute holds calls, calls hold modules, modules hold operators.

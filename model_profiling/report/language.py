@@ -11,7 +11,6 @@ from typing import Literal
 from model_profiling.analysis.causes.language import limited_by_memory
 from model_profiling.analysis.causes.sme2 import ONE_ROW_ISSUE
 from model_profiling.core.formatting import MISSING, listing, milliseconds, percent, plural, short_rate, size
-from model_profiling.program.category import Category
 from model_profiling.report import charts as draw
 from model_profiling.report import document as doc
 from model_profiling.report.breakdown import speedup_text
@@ -281,7 +280,6 @@ def language_document(found: Language) -> list[doc.Block]:
         doc.Heading("Prompt and answer side by side"),
         language_table(found),
         *doc.make_list(_notes(found)),
-        *_parts(found),
         doc.Heading("Runs"),
         doc.make_table(
             ("case", "method", "report", "first finding"),
@@ -289,7 +287,7 @@ def language_document(found: Language) -> list[doc.Block]:
                 (
                     case.name,
                     case.method,
-                    doc.Link("report", f"{case.run}/report.html"),
+                    doc.PageLink("report", f"{case.run}/report.html"),
                     case.findings[0].text if case.findings else MISSING,
                 )
                 for case in found.cases
@@ -353,22 +351,6 @@ def _notes(found: Language) -> Iterator[str]:
     for why in found.left_out:
         yield f"Left out: {why}."
     yield from found.warnings
-
-
-def _parts(found: Language) -> Iterator[doc.Block]:
-    cases = [case for case in found.cases if case.parts]
-    if not cases:
-        return
-    named = [category.value for category in Category]
-    used = dict.fromkeys(name for case in cases for name, share in case.parts.items() if share)
-    parts = sorted(used, key=lambda name: named.index(name) if name in named else len(named))
-    rows = [
-        (case.name, *(percent(case.parts[name]) if name in case.parts else MISSING for name in parts))
-        for case in cases
-    ]
-    headers = ("case", *parts)
-    yield doc.Heading("Where the time goes")
-    yield doc.make_table(headers, rows, numbers=range(1, len(headers)))
 
 
 def _rate_chart(found: Language) -> doc.Chart | None:

@@ -1,4 +1,4 @@
-"""The report's section on operators: categories, the longest operators, modules, what delegates left out.
+"""The report's section on operators: categories, the longest operators, one run.
 
 Times come from dumps, with the event tracer on. If times mean nothing, the same tables show work instead:
 the number of operators, operations and bytes.
@@ -12,14 +12,13 @@ from model_profiling.analysis.coverage import IN_EMULATION
 from model_profiling.analysis.operators import Operator
 from model_profiling.analysis.pairing import OperatorPair, Pairing
 from model_profiling.analysis.series import SeriesAnalysis
-from model_profiling.core.formatting import MISSING, plural
+from model_profiling.core.formatting import MISSING
 from model_profiling.program.category import Category
 from model_profiling.report import document as doc
 from model_profiling.report.breakdown import (
     NAME_HEADERS,
     PLACE_HEADERS,
     VARIANT_NOTE,
-    ShownTimes,
     break_down,
     compared_pairs,
     explain_overheads,
@@ -60,14 +59,13 @@ def first_picture(data: ReportData) -> doc.Chart | None:
 def operators(data: ReportData) -> list[doc.Block]:
     """Show categories, then the longest operators; in a browser all of them, and one run."""
     chart = _chart(data)
-    delegates, inside = tuple(backends(data)), tuple(inside_operators(data))
+    inside = tuple(inside_operators(data))
     return [
         *categories(data),
         *([chart] if chart else []),
         *explore_operators(data, longest_operators_table(data)),
         *_about_columns(data),
         *explore_timeline(data),
-        *([doc.Folded("Portable and delegated", delegates)] if delegates else []),
         *([doc.Folded("Inside the operators", inside)] if inside else []),
     ]
 
@@ -159,38 +157,29 @@ def _longest_pairs(pairing: Pairing) -> list[OperatorPair]:
 
 
 def longest_operators_table(data: ReportData) -> list[doc.Block]:
-    """The longest operators for pages without scripts, then the rest by category: the table adds up."""
+    """The longest operators for pages without scripts, then all others as one: the table adds up."""
     views = views_of(data)
     if not views:
         return []
     view = views[0]
-    listed = view.lines(data.sme2_of)[:SHOWN]
-    rows = [line.cells for line in listed]
-    rests = []
-    for series in view.series if view.timed else ():
-        mine = [operator for line in listed for owner, operator in line.inside if owner is series]
-        rests.append(dict(_rest(break_down(series), mine)))
-    for category in (each.value for each in Category if any(each.value in rest for rest in rests)):
-        *before, (after_name, *after) = (rest.get(category, ("", MISSING, MISSING)) for rest in rests)
-        name = after_name or before[0][0]
-        figures = (*(cells[1] for cells in before), *after)
-        row = (name, MISSING, category, *figures)
+    lines = view.lines(data.sme2_of)
+    rows = [line.cells for line in lines[:SHOWN]]
+    if view.timed and (rest := lines[SHOWN:]):
+        sides = [
+            break_down(series).sum_of(
+                operator for line in rest for owner, operator in line.inside if owner is series
+            )
+            for series in view.series
+        ]
+        figures = (*(side.cells[0] for side in sides), sides[-1].cells[1])
+        row = (f"{len(rest)} more", MISSING, MISSING, *figures)
         rows.append((*row, *(MISSING,) * (len(view.headers) - len(row))))
     return [doc.make_table(view.headers, rows, numbers=view.numbers)]
 
 
-def _rest(shown: ShownTimes, listed: Sequence[Operator]) -> Iterator[tuple[str, tuple[str, str, str]]]:
-    """Yield each category with the count and the time of its operators that are not listed."""
-    for category in Category:
-        members = sum(operator.category is category for operator in shown.series.operators)
-        named = [operator for operator in listed if operator.category is category]
-        if len(named) < members:
-            yield category.value, (f"{members - len(named)} more", *shown.rest(category.value, named).cells)
-
-
 def changes_table(
     pairing: Pairing, listed: Sequence[OperatorPair], sides: tuple[str, str], *, timed: bool = True
-) -> doc.Table:
+) -> doc.ShownTable:
     """Return operators before and after."""
     rows = [
         (
@@ -203,29 +192,3 @@ def changes_table(
     ]
     headers = (*NAME_HEADERS, *pair_headers(*sides), "variant", *PLACE_HEADERS)
     return doc.make_table(headers, rows, numbers=(3, 4, 5, 6))
-
-
-# Delegates: how much they took, what they left to portable kernels, and why.
-
-
-def backends(data: ReportData) -> list[doc.Block]:
-    series = headline_series(data)
-    if series is None:
-        return []
-    calls = f"{plural(series.first.delegate_calls, 'call')} of delegates"
-    kernels = f"{plural(series.first.operator_calls, 'call')} of portable kernels"
-    whose = f" ({series.label})" if series.label else ""
-    blocks: list[doc.Block] = [doc.Paragraph(f"Each inference{whose} makes {calls} and {kernels}.")]
-    portable = [operator for operator in series.operators if not operator.delegated]
-    if not portable:
-        return blocks
-    shown = break_down(series)
-    rows: list[tuple[doc.Text, ...]] = []
-    for name in dict.fromkeys(operator.backend for operator in series.operators):
-        members = [operator for operator in series.operators if operator.backend == name]
-        kind = "delegate" if members[0].delegated else "portable kernels"
-        rows.append((name, kind, str(len(members)), *shown.of(members).cells))
-    table = doc.make_table(("backend", "kind", "operators", "ms", "share"), rows, numbers=(2, 3, 4))
-    if not series.times.are_shown:
-        table = doc.make_table(table.headers[:-2], [row[:-2] for row in rows], numbers=(2,))
-    return [*blocks, table]

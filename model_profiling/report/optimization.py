@@ -135,7 +135,7 @@ def _notes(found: Optimization) -> Iterator[doc.Text]:
             break
 
 
-def sides_table(found: Optimization) -> doc.Table:
+def sides_table(found: Optimization) -> doc.ShownTable:
     """What differs between the programs, in a table that fits a terminal."""
     sides = [side for side in (found.original, found.optimized) if side is not None]
     speedup = found.speedup
@@ -175,12 +175,12 @@ def _rewrites(found: Optimization) -> Iterator[doc.Block]:
             yield doc.Items((doc.Item((doc.Strong(each.name), f": {'; '.join(each.why)}"), _places(each)),))
 
 
-def rewrites_table(found: Optimization) -> doc.Table:
-    columns: tuple[doc.Column[RewriteOutcome], ...] = (
-        doc.Column("rewrite", lambda each: each.name),
+def rewrites_table(found: Optimization) -> doc.ShownTable:
+    columns: tuple[doc.TableColumn[RewriteOutcome], ...] = (
+        doc.TableColumn("rewrite", lambda each: each.name),
         doc.Number("calls", lambda each: str(each.count)),
         doc.Number("brings", lambda each: _gain(each.gain)),
-        doc.Column("decision", lambda each: f"{each.decision}: {each.because}"),
+        doc.TableColumn("decision", lambda each: f"{each.decision}: {each.because}"),
     )
     return doc.table_of(found.rewrites, columns)
 

@@ -13,7 +13,7 @@ from model_profiling.analysis.pairing import OperatorPair, Pairing
 from model_profiling.analysis.series import SeriesAnalysis
 from model_profiling.config import names
 from model_profiling.config.series import Series
-from model_profiling.core.formatting import MISSING, milliseconds, plural
+from model_profiling.core.formatting import MISSING, milliseconds
 from model_profiling.report import charts as draw
 from model_profiling.report.breakdown import ShownTimes, break_down, change_cells, largest_parts
 from model_profiling.report.charts import Channel, Row, band, layer, named, titled
@@ -228,9 +228,9 @@ def latency_chart(found: Sequence[LatencySamples], title: str, note: str = "") -
         return None
     # Stragglers far away must not squeeze all others into a line: they stand at the right edge.
     usual = max(each.summary.p95 + 1.5 * (each.summary.p95 - each.summary.p5) for each in found)
-    last = min(usual, max(each.summary.maximum for each in found))
+    ends = min(each.summary.minimum for each in found), max(each.summary.maximum for each in found)
     most = max(40, MOST_SAMPLES // len(found))
-    samples = [row for place, each in enumerate(found) for row in _samples(place, each, most, last)]
+    samples = [row for place, each in enumerate(found) for row in _samples(place, each, most)]
     rows: list[Row] = [
         {
             **band(place, 0.34, 0.94),
@@ -247,20 +247,20 @@ def latency_chart(found: Sequence[LatencySamples], title: str, note: str = "") -
     layers = [
         layer("rows", "bar", x="p5", x2="p95", **draw.BOX, color=colour, tip=middle, opacity=0.22),
         layer(
-            "samples", "point", x="_at", y="_y", color=colour, tip=each_one,
+            "samples", "point", x="ms", y="_y", color=colour, tip=each_one,
             filled=True, size=14, opacity=0.55,
         ),
         layer("rows", "rule", x="median", **draw.BOX, strokeWidth=2.5),
     ]  # fmt: skip
     x = draw.axis(
-        _axis_title(found, len(samples), last),
-        draw.span(min(each.summary.minimum for each in found) * 0.98, last * 1.01),
+        _axis_title(found, len(samples)),
+        draw.span(ends[0] * 0.98, min(usual, ends[1]) * 1.01) | {"clamp": True},
     )
     spec = draw.labelled({"rows": rows, "samples": samples}, layers, x, _SAMPLED_ROW)
     return Chart("latency", title, f"{note}{draw.sentence(rows)}", spec, f"*{names.ROBUST_STATS}")
 
 
-def _samples(place: int, found: LatencySamples, most: int, last: float) -> Iterator[Row]:
+def _samples(place: int, found: LatencySamples, most: int) -> Iterator[Row]:
     """Equally many samples of every launch, evenly by size, with its extremes; of many launches, some."""
     launches = [(number, sorted(ms)) for number, ms in enumerate(found.rounds, start=1) if ms]
     lanes = thinned(launches, most // 2)
@@ -270,21 +270,16 @@ def _samples(place: int, found: LatencySamples, most: int, last: float) -> Itera
                 "series": found.label,
                 "launch": number,
                 "ms": round(value, 5),
-                "_at": round(min(value, last), 5),
                 "_y": round(place + 0.38 + 0.52 * (lane + 0.5) / len(lanes), 4),
                 "_colour": draw.series_colour(place),
             }
 
 
-def _axis_title(found: Sequence[LatencySamples], shown: int, last: float) -> list[str]:
-    said = []
-    every = [value for each in found for values in each.rounds for value in values]
-    if shown < len(every):
-        said.append(f"{shown:,} of {len(every):,} inferences shown")
-    if beyond := sum(value > last for value in every):
-        said.append(f"{plural(beyond, 'slower one')} at the right edge")
-    dots = f"; row of dots: {found[0].unit}" if shown else ""
-    return [f"ms; line: median, band: nine in ten{dots}", *([", ".join(said)] if said else [])]
+def _axis_title(found: Sequence[LatencySamples], shown: int) -> list[str]:
+    every = sum(len(values) for each in found for values in each.rounds)
+    dots = f"; row of dots: {found[0].unit}, the slowest at the right edge" if shown else ""
+    part = [f"{shown:,} of {every:,} inferences shown"] if shown < every else []
+    return [f"ms; line: median, band: nine in ten{dots}", *part]
 
 
 # The ladder of CPU features.

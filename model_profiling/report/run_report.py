@@ -39,7 +39,7 @@ from model_profiling.report.document import (
     Folded,
     Heading,
     Paragraph,
-    Table,
+    ShownTable,
     make_list,
     make_table,
 )
@@ -47,7 +47,6 @@ from model_profiling.report.evidence_sections import advice, parity, sme2
 from model_profiling.report.operator_sections import (
     categories,
     first_picture,
-    longest_operators_table,
     operators,
 )
 from model_profiling.report.run_charts import latency_chart, latency_samples
@@ -75,10 +74,7 @@ def latency(data: ReportData) -> list[doc.Block]:
     if data.times in (Times.EMULATED, Times.TRACED):
         return []
     if data.times is Times.UNKNOWN:
-        words = (
-            "None is known: nothing says on what machine these times were recorded, with the event tracer on."
-        )
-        return [doc.Paragraph(words), *rows] if (rows := _from_dumps(data)) else []
+        return [doc.Paragraph("None is known: nothing says on what machine these times were recorded.")]
     blocks: list[doc.Block] = [doc.Paragraph(f"{text}.") for text in data.merged]
     if data.is_arm is False:
         blocks.append(doc.Paragraph(f"{NOT_ARM} ({data.cpu})."))
@@ -86,9 +82,9 @@ def latency(data: ReportData) -> list[doc.Block]:
     measured = [experiment for experiment in data.experiments if experiment.untraced]
     if measured:
         blocks += _measured(data, measured)
-    elif rows := _from_dumps(data):
+    elif data.analysis is not None:
         words = "Only times with the event tracer on are known; the latency without it was not measured."
-        blocks += [doc.Paragraph(words), *rows]
+        blocks.append(doc.Paragraph(words))
     return blocks
 
 
@@ -130,8 +126,10 @@ def _threads(pair: PairReport) -> str:
     return " → ".join(dict.fromkeys(number_cell(side.threads) for side in sides))
 
 
-_SPEEDUPS: tuple[doc.Column[PairReport], ...] = (
-    doc.Column("comparison", lambda pair: f"{pair.label}{' (with the tracer)' if pair.with_tracer else ''}"),
+_SPEEDUPS: tuple[doc.TableColumn[PairReport], ...] = (
+    doc.TableColumn(
+        "comparison", lambda pair: f"{pair.label}{' (with the tracer)' if pair.with_tracer else ''}"
+    ),
     doc.Number("threads", _threads),
     doc.Number("baseline ms", lambda pair: milliseconds(pair.speedup.baseline_median)),
     doc.Number("candidate ms", lambda pair: milliseconds(pair.speedup.candidate_median)),
@@ -140,34 +138,22 @@ _SPEEDUPS: tuple[doc.Column[PairReport], ...] = (
         "speedup", lambda pair: MISSING if pair.speedup.ratio is None else f"{pair.speedup.ratio:.3f}x"
     ),
     doc.Number("interval", lambda pair: _interval(pair.speedup)),
-    doc.Column("verdict", lambda pair: pair.speedup.verdict.value),
+    doc.TableColumn("verdict", lambda pair: pair.speedup.verdict.value),
 )
 
 
-def _latency_table(measured: Sequence[ExperimentReport], data: ReportData, unit: str) -> doc.Table:
-    columns: tuple[doc.Column[ExperimentReport], ...] = (
+def _latency_table(measured: Sequence[ExperimentReport], data: ReportData, unit: str) -> doc.ShownTable:
+    columns: tuple[doc.TableColumn[ExperimentReport], ...] = (
         *series_columns(data.run.series),
-        doc.Column("SME2", lambda row: _switch(row, data)),
+        doc.TableColumn("SME2", lambda row: _switch(row, data)),
         doc.Number(unit, lambda row: number_cell(row.latency.rounds if row.latency else None)),
         doc.Number("median ms", lambda row: median_cell(row.untraced)),
-        doc.Column("5% to 95%", lambda row: spread_cell(row.untraced)),
+        doc.TableColumn("5% to 95%", lambda row: spread_cell(row.untraced)),
         doc.Number("mean ms", lambda row: milliseconds(row.untraced.mean if row.untraced else None)),
         doc.Number("deviation", lambda row: percent(row.untraced.robust_cv if row.untraced else None)),
-        doc.Column("measured", lambda row: row.latency.measured if row.latency else MISSING),
+        doc.TableColumn("measured", lambda row: row.latency.measured if row.latency else MISSING),
     )
     return doc.table_of(measured, columns)
-
-
-def _from_dumps(data: ReportData) -> list[doc.Table]:
-    columns: tuple[doc.Column[ExperimentReport], ...] = (
-        *series_columns(data.run.series),
-        doc.Column("SME2", lambda row: _switch(row, data)),
-        doc.Number("runs", lambda row: number_cell(row.dumps.runs if row.dumps else None)),
-        doc.Number("traced median ms", lambda row: median_cell(row.dumps.latency if row.dumps else None)),
-        doc.Column("5% to 95%", lambda row: spread_cell(row.dumps.latency if row.dumps else None)),
-    )
-    rows = [row for row in data.experiments if row.dumps is not None and row.times.are_shown]
-    return [doc.table_of(rows, columns)] if rows else []
 
 
 def _switch(row: ExperimentReport, data: ReportData) -> str:
@@ -212,7 +198,7 @@ def tracer_cost(latency: Latency) -> str:
     return f"{100 * cost.share:.1f}% ({100 * cost.low:.1f}% to {100 * cost.high:.1f}%)"
 
 
-_COSTS: tuple[doc.Column[Latency], ...] = (
+_COSTS: tuple[doc.TableColumn[Latency], ...] = (
     doc.Number("traced median ms", lambda latency: median_cell(latency.traced_ms)),
     doc.Number("tracer's cost", tracer_cost),
     doc.Number("load ms", lambda latency: milliseconds(latency.load_ms)),
@@ -248,7 +234,7 @@ def _from(source: str, blocks: Sequence[Block]) -> Iterator[Block]:
     """Set the source of every table that has none."""
     for block in blocks:
         match block:
-            case Table(source=""):
+            case ShownTable(source=""):
                 yield replace(block, source=source)
             case Folded(blocks=inside):
                 yield replace(block, blocks=tuple(_from(source, inside)))
@@ -318,16 +304,16 @@ def summary_document(data: ReportData) -> list[Block]:
     ]
 
 
-def ladder_table(data: ReportData) -> Table:
+def ladder_table(data: ReportData) -> ShownTable:
     """The ablation ladder: the kernels that ran at each rung, and the speedup from its best feature."""
     ran = {
         found.series: ", ".join(f"{count} {isa}" for isa, count in found.instruction_sets.items())
         for found in data.evidence[0].kernels
     }
     gains = {pair.pair.candidate: pair.speedup for pair in data.pairs}
-    columns: tuple[doc.Column[ExperimentReport], ...] = (
+    columns: tuple[doc.TableColumn[ExperimentReport], ...] = (
         *series_columns(data.run.series),
-        doc.Column(
+        doc.TableColumn(
             "kernels that ran", lambda row: row.problem or ran.get(row.series) or "no KleidiAI kernel"
         ),
     )
@@ -346,15 +332,10 @@ def ladder_table(data: ReportData) -> Table:
 
 def run_cell(data: ReportData, report: Path | None = None) -> list[Block]:
     """Return a short report for a notebook cell; `report` is the path of the full page."""
-    folded = {
-        "Operators": longest_operators_table(data),
-        "How sure": make_list(line.text for line in data.warnings),
-    }
     return [
         Heading(data.title, 3),
-        *answers(data).opening(first_picture(data)),
+        *answers(data).opening(),
         *(speedups(data) if data.timed else ()),
         *categories(data),
-        *(Folded(summary, tuple(blocks)) for summary, blocks in folded.items() if blocks),
         *([Paragraph(("The whole report: ", Code(str(report))))] if report is not None else []),
     ]

@@ -204,11 +204,11 @@ class AnalysedRun(RunAnalysis):
         """Each operator of each pair, before and after, with the kernels it used."""
         return operator_changes((pair.label, pair) for pair in self.pairings)
 
-    def _repr_html_(self) -> str:
-        from model_profiling.report.html import render_fragment
+    def _repr_markdown_(self) -> str:
         from model_profiling.report.run_report import run_cell
+        from model_profiling.report.text import render_markdown
 
-        return render_fragment(run_cell(report_data(self.run, self)))
+        return render_markdown(run_cell(report_data(self.run, self)))
 
 
 def analysed(facts: RunAnalysis) -> AnalysedRun:

@@ -120,15 +120,13 @@ def _block(block: doc.Block, pictures: str) -> str:  # noqa: PLR0911  one for ea
             return _text(text)
         case doc.Answers(entries):
             return "\n\n".join(f"{strong(_one_line(asked))} {_words(answer)}" for asked, answer in entries)
-        case doc.Table():
+        case doc.ShownTable():
             return _table(block)
         case doc.Items():
             return "\n".join(item_lines(block, _text))
         case doc.Commands(lines):
             around = fence("\n".join(lines))
             return "\n".join((around, *lines, around))
-        case doc.Figure(file, caption):
-            return picture(_one_line(caption), file)
         case doc.Chart(name, title, summary):
             drawn = picture(_one_line(f"{title}. {summary}"), f"{pictures}/{name}.svg")
             return drawn if pictures else ""
@@ -139,7 +137,7 @@ def _block(block: doc.Block, pictures: str) -> str:  # noqa: PLR0911  one for ea
             return f"<details><summary>{html_text(_one_line(summary))}</summary>\n\n{body}\n\n</details>"
 
 
-def _table(table: doc.Table) -> str:
+def _table(table: doc.ShownTable) -> str:
     rule = ["---:" if column in table.numbers else "---" for column in range(len(table.headers))]
     headers = [_cell(header) for header in table.headers]
     rows = [[_cell(cell) or MISSING for cell in row] for row in table.rows]
@@ -163,7 +161,7 @@ def _inline(before: doc.Inline, part: doc.Inline, after: doc.Inline) -> str:
     match part:
         case doc.Code(text):
             return code(_one_line(text))
-        case doc.Link(text, file):
+        case doc.PageLink(text, file):
             return link(_one_line(text), file)
         case doc.Strong(text):
             return strong(_one_line(text), doc.plain(before), doc.plain(after))
@@ -197,14 +195,12 @@ def _lines(block: doc.Block) -> Iterator[str]:
         case doc.Answers(entries):
             for question, answer in entries:
                 yield from (question, f"  {_terminal_line(answer)}")
-        case doc.Table():
+        case doc.ShownTable():
             yield from table_lines(block)
         case doc.Items():
             yield from item_lines(block, _terminal_line)
         case doc.Commands(lines):
             yield from (f"  {line}" for line in lines)
-        case doc.Figure(file, caption):
-            yield _terminal_line(f"{caption}: {file}")
         case doc.Chart():
             return
         case doc.Explorer(instead=inside):
@@ -214,7 +210,7 @@ def _lines(block: doc.Block) -> Iterator[str]:
             yield from (f"  {line}" for within in inside for line in _lines(within))
 
 
-def table_lines(table: doc.Table) -> Iterator[str]:
+def table_lines(table: doc.ShownTable) -> Iterator[str]:
     rows = [table.headers, *(tuple(_terminal_line(cell) for cell in row) for row in table.rows)]
     widths = [max(len(cell) for cell in column) for column in zip(*rows, strict=True)]
     for row in rows:

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Callable, Container, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -36,7 +36,11 @@ def write_for(tool: str, data: ReportData, folder: Path) -> tuple[Path, ...]:
     """Write a tool's files into `folder`."""
     if data.analysis is None:
         raise NothingToShow(f"{data.run.path} holds no dumps", "measure with the event tracer on")
-    return _WRITERS[tool](data, data.analysis.series, folder)
+    timed = [series for series in data.analysis.series if series.times.are_shown]
+    if not timed:
+        problem = f"the times of {data.run.path} mean nothing ({data.times.origin})"
+        raise NothingToShow(problem, "measure on hardware")
+    return _WRITERS[tool](data, timed, folder)
 
 
 def _write_json(path: Path, content: Mapping[str, object], indent: int | None = 1) -> None:
@@ -49,19 +53,14 @@ def file_word(text: str) -> str:
 
 
 # A trace in Chrome's JSON format, which Perfetto and other viewers open: a process for each experiment, a
-# thread for each run, nested slices with what is known about every operator. Times are those of the dumps. A
-# run whose times mean nothing (of an emulator, or of a run that traces kernels) has no trace.
+# thread for each run, nested slices with what is known about every operator. Times are those of the dumps.
 
 TRACE = "trace.json"
 _MOST_SLICES = 20_000
 """A larger trace is slow to make and to view; then only some runs are chosen, and the trace says how many."""
 
 
-def write_trace(data: ReportData, every: Sequence[SeriesAnalysis], folder: Path) -> tuple[Path, ...]:
-    series = [found for found in every if found.times.are_shown]
-    if not series:
-        problem = f"the times of {data.run.path} mean nothing ({data.times.origin})"
-        raise NothingToShow(problem, "measure on hardware, or use --for speedscope")
+def write_trace(data: ReportData, series: Sequence[SeriesAnalysis], folder: Path) -> tuple[Path, ...]:
     slices = sum(len(found.first.attribution.groups[0].nodes) * found.runs for found in series)
     share = min(1.0, _MOST_SLICES / max(1, slices))
     events: list[Json] = []
@@ -145,8 +144,7 @@ def operator_arguments(operator: Operator) -> Json:
 
 
 # A speedscope file: where the time of each experiment goes, by module, then by operator. Stacks are in the
-# order of operators: "Time Order" shows an inference, "Left Heavy" the modules by size. Runs whose times mean
-# nothing are weighed by arithmetic.
+# order of operators: "Time Order" shows an inference, "Left Heavy" the modules by size.
 
 STACKS = "modules.speedscope.json"
 
@@ -162,10 +160,7 @@ class Frame:
 
 def write_stacks(data: ReportData, every: Sequence[SeriesAnalysis], folder: Path) -> tuple[Path, ...]:
     frames: dict[Frame, int] = {}
-    profiles = [profile for found in every if (profile := _profile(found, frames))]
-    if not profiles:
-        problem = "its times are not valid latencies, and without a program the arithmetic is not known"
-        raise NothingToShow(f"{data.run.path}: {problem}", "analyse it beside its .pte file")
+    profiles = [_profile(found, frames) for found in every]
     boxes = []
     for frame in frames:
         where = {"file": frame.file, "line": frame.line} if frame.file and frame.line else {}
@@ -182,19 +177,14 @@ def write_stacks(data: ReportData, every: Sequence[SeriesAnalysis], folder: Path
     return (folder / STACKS,)
 
 
-def _profile(series: SeriesAnalysis, frames: dict[Frame, int]) -> Json | None:
-    timed = series.times.are_shown
+def _profile(series: SeriesAnalysis, frames: dict[Frame, int]) -> Json:
+    """Operators and overheads together make up the end-to-end time."""
+    method = _method(series.operators[0] if series.operators else None)
     weighed = [
-        (_stack(operator), operator.typical_ms if timed else float(operator.source.flops or 0))
-        for operator in series.operators
+        *((_stack(operator), operator.typical_ms) for operator in series.operators),
+        *(([method, Frame(name)], series.spent(series.parts[name]).ms) for name in OVERHEADS),
     ]
-    if timed:
-        # Operators and overheads together make up the end-to-end time.
-        method = _method(series.operators[0] if series.operators else None)
-        weighed += [([method, Frame(name)], series.spent(series.parts[name]).ms) for name in OVERHEADS]
-    if not any(weight for _, weight in weighed):
-        return None
-    note = f"{series.taken_from}, with the tracer on" if timed else "arithmetic operations, no times"
+    note = f"{series.taken_from}, with the tracer on"
     weights = [max(weight, 0.0) for _, weight in weighed]
     over = -sum(min(weight, 0.0) for _, weight in weighed)
     if over:
@@ -202,7 +192,7 @@ def _profile(series: SeriesAnalysis, frames: dict[Frame, int]) -> Json | None:
     return {
         "type": "sampled",
         "name": f"{series.name} ({note})",
-        "unit": "milliseconds" if timed else "none",
+        "unit": "milliseconds",
         "startValue": 0,
         "endValue": sum(weights),
         "samples": [[frames.setdefault(frame, len(frames)) for frame in stack] for stack, _ in weighed],
@@ -236,7 +226,7 @@ _HEAT = (
     {"stop": 1, "bgColor": "#d94801"},
 )
 
-Node = tuple[str, str]
+ExplorerNode = tuple[str, str]
 """A graph of the adapter, and a node in it."""
 
 
@@ -250,10 +240,7 @@ def write_node_data(data: ReportData, every: Sequence[SeriesAnalysis], folder: P
     sets = {
         f"time_{file_word(str(series.series))}": (f"ms: {series.name}", _node_times(series, program))
         for series in explained
-        if series.times.are_shown
     }
-    ran = {operator.method for operator in explained[0].operators}
-    sets["arithmetic"] = "million arithmetic operations", dict(_arithmetic(program, ran))
     written = []
     for file, (name, values) in sets.items():
         graphs: dict[str, dict[str, Json]] = {}
@@ -268,15 +255,15 @@ def write_node_data(data: ReportData, every: Sequence[SeriesAnalysis], folder: P
     return tuple(written)
 
 
-def _instruction_node(method: str, chain: int, instruction: int) -> Node:
+def _instruction_node(method: str, chain: int, instruction: int) -> ExplorerNode:
     return method, f"{method}_{chain}_{instruction}"
 
 
-def _delegated_node(program: Program, call: Node, index: int) -> Node:
+def _delegated_node(program: Program, call: ExplorerNode, index: int) -> ExplorerNode:
     return f"{Path(program.source).name}::{call[1]}", str(index)
 
 
-def _node_times(series: SeriesAnalysis, program: Program) -> Mapping[Node, float]:
+def _node_times(series: SeriesAnalysis, program: Program) -> Mapping[ExplorerNode, float]:
     """Instructions as a whole; inside delegates, each node with all operators that ran for it."""
     spent = {_instruction_node(*place): ms for place, ms in instruction_ms(series).items() if place[0]}
     for operator in series.operators:
@@ -285,17 +272,6 @@ def _node_times(series: SeriesAnalysis, program: Program) -> Mapping[Node, float
             node = _delegated_node(program, call, operator.source.node_index)
             spent[node] = spent.get(node, 0.0) + operator.typical_ms
     return spent
-
-
-def _arithmetic(program: Program, ran: Container[str]) -> Iterator[tuple[Node, float]]:
-    for method in program.methods:
-        for step in method.instructions if method.name in ran else ():
-            call = _instruction_node(method.name, step.chain_index, step.instruction_id)
-            if step.flops:
-                yield call, step.flops / 1e6
-            for node in method.delegates[step.delegate].nodes if step.delegate >= 0 else ():
-                if node.flops:
-                    yield _delegated_node(program, call, node.index), node.flops / 1e6
 
 
 _Writer = Callable[[ReportData, Sequence[SeriesAnalysis], Path], tuple[Path, ...]]

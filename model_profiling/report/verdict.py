@@ -121,10 +121,6 @@ def answers(data: ReportData) -> RunAnswers:
     )
 
 
-def verdict(data: ReportData) -> tuple[str, ...]:
-    return answers(data).sentences
-
-
 def _question(data: ReportData) -> NotTested | None:
     """The open question that the second answer names; none if a pair answers it."""
     if data.timed and sme2_pair(data) is not None:
@@ -175,10 +171,11 @@ def _where(data: ReportData) -> Iterator[str]:
     if not found.untraced:
         said.append("with the event tracer on, the latency without it was not measured")
     whose = f" ({'; '.join(filter(None, said))})" if any(said) else ""
+    why_about = f": {doubt}" if doubt else ""
     if data.is_arm is False:
-        yield f"This CPU is not Arm ({data.cpu}): its {ms}{whose} say nothing about Arm."
+        yield f"This CPU is not Arm ({data.cpu}): its {ms}{whose} say nothing about Arm{why_about}."
     else:
-        yield f"{capitalized(ms)} for one inference{whose}{f': {doubt}' if doubt else ''}."
+        yield f"{capitalized(ms)} for one inference{whose}{why_about}."
     if found.dumps is not None:
         yield f"{_largest(found.dumps)}."
     yield from _beside_latency(data)

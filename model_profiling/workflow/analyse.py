@@ -20,7 +20,7 @@ from model_profiling.core.records import write_record
 from model_profiling.core.stdio import Progress
 from model_profiling.report.analysis_json import analysis_summary
 from model_profiling.report.csv_files import write_csv_files
-from model_profiling.report.data import report_data
+from model_profiling.report.data import ReportData, report_data
 from model_profiling.report.tables import AnalysedRun, analysed
 from model_profiling.report.text import render_markdown
 from model_profiling.report.tool_files import KernelSection, evidence_of_file, kernel_document
@@ -74,9 +74,15 @@ def write_analysis(analysis: RunAnalysis, out: StrPath | None = None) -> tuple[P
 
     Files go beside the first dump of each and the summary into the run directory, or all into `out`.
     """
+    return write_summary(report_data(analysis.run, analysis), analysis, out)[0]
+
+
+def write_summary(
+    data: ReportData, analysis: RunAnalysis, out: StrPath | None = None
+) -> tuple[tuple[Path, ...], dict[str, object]]:
+    """Write the files of `write_analysis`; return them, and the content of the summary."""
     out = None if out is None else as_path(out)
     home = analysis.run.path
-    data = report_data(analysis.run, analysis)
     stems = Counter(series.first.stem for series in analysis.series)
     written = []
     for series in analysis.series:
@@ -85,9 +91,9 @@ def write_analysis(analysis: RunAnalysis, out: StrPath | None = None) -> tuple[P
             # Dumps with the same name lie in different folders, so their files do too.
             folder = out / dump.path.parent.resolve().relative_to(home.resolve())
         written.append(write_csv_files(series, data.sme2_of(series), folder))
-    summary = (out or home) / names.ANALYSIS
-    files.write_json(summary, analysis_summary(data, analysis, written))
-    return (*itertools.chain(*written), summary)
+    path, summary = (out or home) / names.ANALYSIS, analysis_summary(data, analysis, written)
+    files.write_json(path, summary)
+    return (*itertools.chain(*written), path), summary
 
 
 # Kernel evidence of a run directory: `_kernels.csv` per series, one view, and evidence from another run.

@@ -120,7 +120,6 @@ def _of_run(run: Run, name: str, *, tolerant: bool = True) -> Measurement:
         times=run.times,
         is_arm=manifest.is_arm if manifest else None,
         machine=before.machine if before else "",
-        tokens=manifest.tokens if manifest else None,
     )
     return Measurement(
         facts,
@@ -290,9 +289,8 @@ def compare_sides(
             f"A has {ours.experiments}; B has {theirs.experiments}: name files of one experiment each",
         )
     same_run = ours.run_dir is not None and ours.run_dir == theirs.run_dir
-    tokens = ours.facts.tokens if ours.facts.tokens == theirs.facts.tokens else None
     series = tuple(
-        _compared(before, after, _why_not_comparable(before, after, across_machines), same_run, tokens)
+        _compared(before, after, _why_not_comparable(before, after, across_machines), same_run)
         for before, after in matched
     )
     pairings = [comparison.pairing for comparison in series]
@@ -345,7 +343,6 @@ def _compared(
     after: MeasurementSeries,
     why_not: str | None,
     same_run: bool,
-    tokens: int | None,
 ) -> SeriesComparison:
     pairing = None
     notes = []
@@ -360,7 +357,7 @@ def _compared(
     compared = end_to_end.ratio is not None and not with_tracer
     turns = compared_turns(before.timed, after.timed, same_run=same_run) if compared else None
     return SeriesComparison(
-        before.series, after.series, end_to_end, with_tracer, pairing, tuple(notes), way, tokens, turns
+        before.series, after.series, end_to_end, with_tracer, pairing, tuple(notes), way, turns
     )
 
 

@@ -35,7 +35,7 @@ from model_profiling.report.dtypes import (
     decide,
     dtypes_document,
 )
-from model_profiling.report.html import render_fragment
+from model_profiling.report.text import render_markdown
 from model_profiling.runs import Times
 from model_profiling.workflow.compare import compare
 from model_profiling.workflow.measure import RunOptions
@@ -61,8 +61,8 @@ class DtypesOutcome:
     def __repr__(self) -> str:
         return f"<DtypesOutcome {self.comparison.model} in {', '.join(self.outcomes)}: {self.report}>"
 
-    def _repr_html_(self) -> str:
-        return render_fragment(dtypes_document(self.comparison))
+    def _repr_markdown_(self) -> str:
+        return render_markdown(dtypes_document(self.comparison))
 
     @property
     def verdict(self) -> tuple[str, ...]:

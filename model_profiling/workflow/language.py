@@ -28,7 +28,7 @@ from model_profiling.program.language import (
 )
 from model_profiling.report.breakdown import time_shares
 from model_profiling.report.data import ReportData
-from model_profiling.report.html import render_fragment
+from model_profiling.report.text import render_markdown
 from model_profiling.report.language import (
     CaseFinding,
     Language,
@@ -81,8 +81,8 @@ class LanguageOutcome:
     def __repr__(self) -> str:
         return f"<LanguageOutcome {self.language.model}, {plural(len(self.outcomes), 'case')}: {self.report}>"
 
-    def _repr_html_(self) -> str:
-        return render_fragment(language_document(self.language))
+    def _repr_markdown_(self) -> str:
+        return render_markdown(language_document(self.language))
 
     @property
     def verdict(self) -> tuple[str, ...]:

@@ -33,7 +33,6 @@ from model_profiling.core.safe_read import stays_inside
 from model_profiling.core.stdio import Progress, Silent
 from model_profiling.report.analysis_json import summary_facts
 from model_profiling.report.data import ReportData, report_data
-from model_profiling.report.html import render_fragment
 from model_profiling.report.run_report import run_cell, summary_document
 from model_profiling.report.tables import AnalysedRun, analysed
 from model_profiling.report.text import render_markdown
@@ -77,8 +76,8 @@ class RunOutcome:
     def __repr__(self) -> str:
         return f"<RunOutcome {self.in_short}>"
 
-    def _repr_html_(self) -> str:
-        return render_fragment(run_cell(self.data, self.report))
+    def _repr_markdown_(self) -> str:
+        return render_markdown(run_cell(self.data, self.report))
 
     @property
     def in_short(self) -> str:

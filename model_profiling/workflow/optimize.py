@@ -25,7 +25,7 @@ from model_profiling.export.records import Applied, ExportResult
 from model_profiling.export.rewrites import OPTIMIZATION, known_rewrites
 from model_profiling.models.catalog import NamedModel
 from model_profiling.report.dtypes import OnSme2, read_on_sme2
-from model_profiling.report.html import render_fragment
+from model_profiling.report.text import render_markdown
 from model_profiling.report.optimization import (
     Optimization,
     Place,
@@ -73,8 +73,8 @@ class OptimizeOutcome:
     def __repr__(self) -> str:
         return f"<OptimizeOutcome {self.optimization.model}: {self.optimization.verdict}>"
 
-    def _repr_html_(self) -> str:
-        return render_fragment(optimization_document(self.optimization))
+    def _repr_markdown_(self) -> str:
+        return render_markdown(optimization_document(self.optimization))
 
 
 def optimize_model(

@@ -235,8 +235,8 @@ class ProfileOutcome:
         proof = f"; evidence in {self.evidence.run.path}" if len(self.runs) > 1 and self.evidence else ""
         return f"<ProfileOutcome {self.main.in_short}{proof}>"
 
-    def _repr_html_(self) -> str:
-        return self.main._repr_html_()
+    def _repr_markdown_(self) -> str:
+        return self.main._repr_markdown_()
 
     @property
     def analysis(self) -> AnalysedRun | None:

@@ -146,7 +146,6 @@ def stored_side(store: Store, run_id: str, name: str) -> Measurement:
         runner_build=run["runner_build"],
         times=Times(run["times"]),
         is_arm=run["is_arm"],
-        tokens=experiments[0]["tokens"] if experiments else None,
     )
     return Measurement(facts, None, tuple(_stored_series(run, row) for row in experiments))
 

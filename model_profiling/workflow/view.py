@@ -17,9 +17,9 @@ from model_profiling.core.files import StrPath, as_path
 from model_profiling.core.formatting import milliseconds
 from model_profiling.core.safe_read import is_regular
 from model_profiling.core.stdio import Progress, Silent
-from model_profiling.report.combined import IndexRow, index_row, render_index, render_store
+from model_profiling.report.combined import listed_run, render_folder, render_store
 from model_profiling.report.data import report_data
-from model_profiling.report.document import Link, Text
+from model_profiling.report.document import PageLink, Text
 from model_profiling.runs import Run, Times
 from model_profiling.runs.folders import runs_in
 from model_profiling.runs.times import marked
@@ -69,23 +69,22 @@ def _writable(folder: Path) -> Path:
 
 
 def _index(folder: Path, runs: tuple[Path, ...], page: Path, progress: Progress) -> ViewedPage:
-    rows, problems = [], []
+    rows, damaged = [], []
     for run_dir in runs:
         progress.stage(f"reading {run_dir}")
         place = files.relative_posix(page.parent, run_dir)
         try:
             data = report_data(Run.open(run_dir), None)
-            rows.append(index_row(data, place, _report_of(run_dir, page.parent)))
+            rows.append(listed_run(data, place, _report_of(run_dir, page.parent)))
         except ProfilingError as problem:
-            rows.append(IndexRow(place=place, model=run_dir.name, problem=str(problem)))
-            problems.append(str(problem))
-    if len(problems) == len(runs):
+            damaged.append((place, str(problem)))
+    if not rows:
         raise InputError(
-            f"none of the {len(runs)} runs in {folder} can be read: {problems[0]}",
+            f"none of the {len(runs)} runs in {folder} can be read: {damaged[0][1]}",
             "`sme2prof validate RUN_DIR` says what is wrong with each",
         )
-    files.write_text(page, render_index(rows, f"Runs in {folder.resolve().name}"))
-    return ViewedPage(page, runs, tuple(problems))
+    files.write_text(page, render_folder(rows, damaged, f"Runs in {folder.resolve().name}"))
+    return ViewedPage(page, runs, tuple(problem for _, problem in damaged))
 
 
 _MOST_LISTED = 1000
@@ -117,7 +116,7 @@ def _stored_run(row: Mapping[str, Any], report: str) -> tuple[Text, ...]:
     else:
         latency = "none" if row["state"] == "finished" else f"none: {row['state']}"
     return (
-        Link(row["name"], report) if report else f"{row['name']} (no report)",
+        PageLink(row["name"], report) if report else f"{row['name']} (no report)",
         " ".join(filter(None, (row["model"], names.spoken_backend(row["backend"]), row["dtype"]))),
         marked(device, row["is_arm"]),
         f"{row['measured_at'] or row['added_at']:%Y-%m-%d %H:%M}",

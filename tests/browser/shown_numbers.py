@@ -304,22 +304,6 @@ def _timeline(table: Shown, files: Files, row: Row, __: int) -> Told:
     yield "takes ms", [took]
 
 
-def _backends(_: Shown, files: Files, row: Row, __: int) -> Told:
-    members = [each for each in _headline(files)["operators"] if each["delegate_backend"] == row["backend"]]
-    yield "operators", [len(members)]
-    yield from _together(members, row)
-
-
-def _together(members: Sequence[Json], row: Row) -> Told:
-    """Sums of rounded figures: each may be a last digit off."""
-    if "ms" not in row:
-        return
-    ms, share = (sum(each[name] for each in members) for name in ("ms", "share"))
-    digits = 1 + 0.5 * len(members)
-    yield "ms", [_near(float(row["ms"]), ms, digits * 10.0 ** -len(row["ms"].partition(".")[2]))]
-    yield "share", [_near(float(row["share"].rstrip("%")), 100 * share, digits * 0.1) / 100]
-
-
 def _answers(_: Shown, files: Files, row: Row, __: int) -> Told:
     calls = _calls(files, **_series_in(row))
     counted = re.search(r"(\d+) SME2 kernels ran (\d+) times", row["what the evidence says"])
@@ -398,7 +382,6 @@ _TABLES: dict[tuple[str, ...], Checker] = {
     ("layer", "operator", "category", "ms"): _series_operators,
     ("layer", "operator", "category", "million operations"): _untimed_operators,
     ("event", "category"): _timeline,
-    ("backend", "kind"): _backends,
     ("SME2", "what the evidence says"): _answers,
     ("outputs of", "against"): _parity,
     ("what", "value"): _facts,

@@ -187,7 +187,7 @@ def test_python_chooses_a_length_and_profiles_both_phases(caching, tmp_path) -> 
     assert [case.name for case in told.language.cases] == ["prompt of 4 tokens", "answer after 12 tokens"]
     assert told.report == tmp_path / "runs" / "llm.md" and told.report.is_file()
     assert repr(told) == f"<LanguageOutcome caching, 2 cases: {told.report}>"
-    assert all(sentence in told._repr_html_() for sentence in told.verdict[:1])
+    assert all(sentence in told._repr_markdown_() for sentence in told.verdict[:1])
 
 
 def test_programs_are_compared_at_a_length_and_a_position(caching, sme2prof, tmp_path, monkeypatch) -> None:

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from rendered_markdown import read_html
+from rendered_markdown import rendered
 from said import says
 
 import model_profiling
@@ -198,7 +198,7 @@ def test_a_module_in_memory_is_profiled_silently_and_left_as_it_was(
     assert all(torch.equal(value, before[name]) for name, value in toy.state_dict().items())
     assert isinstance(several, model_profiling.DtypesOutcome) and len(repr(several)) < 300
     assert several.report == Path("out_Toy/runs/dtypes.md") and several.report.is_file()
-    assert several.verdict[0].partition(": ")[2] in read_html(several._repr_html_()).text
+    assert several.verdict[0].partition(": ")[2] in rendered(several._repr_markdown_()).text
     outcome = several.outcomes["fp32"]
     assert outcome.main.run_dir == tmp_path / "out_Toy" / "runs" / "xnnpack_fp32" / outcome.main.run_dir.name
     assert outcome.report.is_file() and outcome.analysis is not None

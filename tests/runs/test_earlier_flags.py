@@ -17,6 +17,8 @@ from said import says
 
 from model_profiling.compat import scripts
 from model_profiling.core import process
+from model_profiling.facts import CATEGORY_CHANGE_FACTS
+from model_profiling.report.csv_files import STATS_COLUMNS
 
 KIT = Path(__file__).resolve().parents[2] / "model_profiling"
 EARLIER: dict[str, tuple[str, ...]] = {
@@ -163,43 +165,26 @@ def test_latencies_are_analysed_as_before(entry: Call, run_dir: Path, tmp_path: 
     assert compared["speedup"]["median_based"] == pytest.approx(sides[0] / sides[1])
 
 
-def test_files_of_a_timeline_have_the_names_columns_and_meaning_of_before(
-    entry: Call, run_dir: Path, tmp_path: Path
-) -> None:
-    off = min(run_dir.glob("*/*_exec_all_runs_timeline.csv"))
-    words = ("--timeline-csv", off, "--output-dir", tmp_path)
-    assert entry("tools/analyze_etdump_csv.py", *words, "--model-name", "m").ok
-    operators = _rows(tmp_path / "m_operator_details.csv")
-    columns = ["operator", "category", "total_ms", "avg_ms", "pct_of_e2e", "event_count"]
-    assert list(operators[0])[:6] == columns
-    (e2e,) = _rows(tmp_path / "m_e2e_latency.csv")
-    assert list(e2e) == ["model_name", "num_runs", "total_ms", "avg_ms", "min_ms", "max_ms"]
-    categories = _rows(tmp_path / "m_category_summary.csv")
-    assert list(categories[0]) == ["category", "total_ms", "avg_ms", "pct_of_e2e", "operator_count"]
-    for rows in (operators, categories):
-        times = [float(row["avg_ms"]) for row in rows]
-        assert times == sorted(times, reverse=True)
-        assert 0 < sum(times) < float(e2e["avg_ms"]), "no row of sums"
-        totals = [ms * int(e2e["num_runs"]) for ms in times]
-        assert [float(row["total_ms"]) for row in rows] == pytest.approx(totals, abs=1e-4)
-    others = [row["operator"] for row in operators if row["category"] == "Other"][:2]
-    assert [row["operator"] for row in _rows(tmp_path / "m_other_top_ops.csv")] == others
-    assert list(_rows(tmp_path / "m_other_top_ops.csv")[0]) == columns
-
-
-def test_speedup_of_a_comparison_is_of_the_first_as_before_and_the_other_has_its_name(
+def test_files_of_timelines_have_the_columns_of_the_kit_s_other_files(
     entry: Call, run_dir: Path, tmp_path: Path
 ) -> None:
     off, on = sorted(run_dir.glob("*/*_exec_all_runs_timeline.csv"))[:2]
     assert entry("tools/analyze_etdump_csv.py", *_both(off, on, tmp_path), "-v", "--model-name", "m").ok
-    rows = _rows(tmp_path / "m_comparison.csv")
-    assert list(rows[0])[:6] == ["category", "A_ms", "B_ms", "speedup", "A_pct", "B_pct"]
+    stats = {name: _rows(tmp_path / f"m_{name}_exec_ops_stats.csv") for name in "AB"}
+    assert tuple(stats["A"][0]) == STATS_COLUMNS
+    rows = _rows(tmp_path / "m_category_changes.csv")
+    assert list(rows[0]) == [fact.name for fact in CATEGORY_CHANGE_FACTS]
     for row in rows:
-        first, second = float(row["A_ms"]), float(row["B_ms"])
-        assert float(row["speedup"]) == pytest.approx(second / first, rel=0.02, abs=1e-3)
-        assert float(row["speedup_of_B"]) == pytest.approx(first / second, rel=0.02, abs=1e-3)
-    own = _rows(tmp_path / "m_A_category_summary.csv")
-    assert {row["category"] for row in rows} == {row["category"] for row in own}
+        for side, name in (("baseline", "A"), ("candidate", "B")):
+            ms = sum(float(each["ms"]) for each in stats[name] if each["category"] == row["category"])
+            inside = any(each["category"] == row["category"] for each in stats[name])
+            assert not inside or float(row[f"{side}_ms"]) == pytest.approx(ms)
+    operators = _rows(tmp_path / "m_operator_changes.csv")
+    assert len(operators) == len(stats["A"]) and list(operators[0])[:3] == [
+        "comparison",
+        "operator",
+        "baseline",
+    ]
     many = entry("tools/analyze_etdump_csv.py", "--timeline-csv", off, on)
     assert many.returncode == 2
     says(many.stderr, "--timeline-csv", "2 files")

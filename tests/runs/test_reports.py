@@ -30,7 +30,7 @@ from said import says
 from strategies import Block as DumpBlock
 from strategies import Dump, ProfileEvent
 
-from model_profiling.report.combined import combined_document, index_row
+from model_profiling.report.combined import combined_document, listed_run
 from model_profiling.report.data import ReportData
 from model_profiling.report.document import Block, Chart, Items, plain
 from model_profiling.report.run_report import run_document
@@ -342,7 +342,7 @@ def test_outputs_that_differ_spoil_what_sme2_changes(sme2: ReportData) -> None:
     data = replace(sme2, evidence=(replace(own, parity=(spoilt,)),))
     assert "outputs differ" not in " ".join(told.sentences)
     assert "outputs differ" in answers(data).what_sme2_changes
-    assert "outputs differ" in index_row(data, "run", "").verdict
+    assert "outputs differ" in plain(listed_run(data, "run", "")[-1])
     assert "outputs differ" in render_markdown(combined_document([data], "One"))
 
 

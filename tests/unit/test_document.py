@@ -19,12 +19,11 @@ from model_profiling.report.document import (
     Code,
     Commands,
     Explorer,
-    Figure,
     Folded,
     Heading,
     Item,
     Items,
-    Link,
+    PageLink,
     Paragraph,
     Strong,
     make_list,
@@ -56,7 +55,7 @@ def test_code_holds_any_backticks(text: str) -> None:
 
 @given(st.text(), st.text(min_size=1))
 def test_a_link_leads_to_a_file_beside_the_page_whatever_it_is_called(text: str, file: str) -> None:
-    table = make_table(("a",), [(Link(text, file),)])
+    table = make_table(("a",), [(PageLink(text, file),)])
     line = render_markdown([table]).splitlines()[-1]
     assert len(re.findall(r"(?<!\\)\|", line)) == 2
     (address,) = re.findall(r'<a href="([^"]*)">', block_html(table))
@@ -75,7 +74,6 @@ PAGE = (
     make_table(("name", "ms"), [(Code("a"), "1.5"), ("lon\nger", "10.25")], numbers=[1]),
     Items((Item("first", ("why", Item(Code("x"), ("deep",)))), Item("second")), numbered=True),
     Commands(("sme2prof report d",)),
-    Figure("time.svg", "Where the time goes"),
     Folded("more", (Paragraph("hidden"), *make_list(["one"]))),
 )
 
@@ -87,18 +85,19 @@ def test_every_block_as_markdown() -> None:
         "| name | ms |\n| --- | ---: |\n| `a` | 1.5 |\n| lon ger | 10.25 |\n\n"
         "1. first\n   - why\n   - `x`\n      - deep\n2. second\n\n"
         "```\nsme2prof report d\n```\n\n"
-        "![Where the time goes](time.svg)\n\n"
         "<details><summary>more</summary>\n\nhidden\n\n- one\n\n</details>\n"
     )
 
 
 def test_a_name_in_a_picture_s_caption_is_only_a_name() -> None:
-    (line,) = render_markdown([Figure("a.svg", "x](http://evil) [y] <b>`z`\\")]).splitlines()
-    assert line == r"![x\](http://evil) \[y\] \<b\>\`z\`\\](a.svg)"
+    hostile = Chart("a", "x](http://evil) [y] <b>`z`\\", "s", {})
+    (line,) = render_markdown([hostile], "p").splitlines()
+    assert line == r"![x\](http://evil) \[y\] \<b\>\`z\`\\. s](p/a.svg)"
     chart = Chart("c", "t]", "s", {})
     assert render_markdown([chart], "p_files") == "![t\\]. s](p_files/c.svg)\n"
     assert render_markdown([chart]) == "\n"
-    assert render_markdown([Figure("a (1)<b>.svg", "c")]) == "![c](a%20%281%29%3Cb%3E.svg)\n", "an address"
+    address = render_markdown([Chart("a (1)<b>", "t", "s", {})], "p")
+    assert address == "![t. s](p/a%20%281%29%3Cb%3E.svg)\n"
     assert render_markdown([chart], "my page_files").endswith("(my%20page_files/c.svg)\n")
 
 
@@ -126,7 +125,6 @@ def page_of(name: str) -> str:
             Items((Item(name, (name, Code(name))), Item((Strong(name), name))), numbered=True),
             *make_list([name, (name, "."), name]),
             Commands((name, name)),
-            Figure("a (1).svg", name),
             Chart("c", name, name, {}),
             Folded(name, (Paragraph(name), make_table((name,), [(name,)]))),
         ],
@@ -176,7 +174,6 @@ def test_every_block_on_a_terminal() -> None:
         "      - deep",
         "2. second",
         "  sme2prof report d",
-        "Where the time goes: time.svg",
         "more",
         "  hidden",
         "  - one",

@@ -18,7 +18,7 @@ from model_profiling.report.comparison_document import comparison_document, comp
 from model_profiling.report.data import PairReport, ReportData, report_data
 from model_profiling.report.run_report import run_document, tracer_cost
 from model_profiling.report.text import render_markdown
-from model_profiling.report.verdict import RunAnswers, answers, verdict
+from model_profiling.report.verdict import RunAnswers, answers
 from model_profiling.runs import Latency, Manifest, Metrics, Result, Run, Times
 from model_profiling.runs.manifest import Machine, Session, TargetFacts
 from model_profiling.runs.metrics import PairParity, PairSpeedup, TracerCost
@@ -144,7 +144,9 @@ def test_a_latency_that_is_not_wall_time_is_called_what_it_is(measured: Measure,
     known = Latency(experiment="on", threads=1, end_to_end_ms=whole, measured=measured)
     metrics = Metrics(times=Times.HARDWARE, latencies=(known,))
     says(
-        " ".join(verdict(report_data(Run(Path("d"), MANIFEST, metrics=metrics), None))), said, "on, 1 thread"
+        " ".join(answers(report_data(Run(Path("d"), MANIFEST, metrics=metrics), None)).sentences),
+        said,
+        "on, 1 thread",
     )
     assert ("by CPU time" in replace(found(2.0), measured=measured).in_short) == (measured == "cpu time")
 
@@ -162,6 +164,17 @@ def test_a_latency_in_doubt_says_so_in_the_same_sentence() -> None:
     first, _, _ = told.where_time_goes.partition(". ")
     says(first, "About 1.000 ms for one inference", "other programs took 66% of the CPU", "measure with 1")
     assert (told.facts()["trusted"], told.facts()["doubt"]) == (False, told.doubt) and told.doubt in first
+    assert MANIFEST.machine.before is not None
+    elsewhere = replace(
+        MANIFEST, machine=replace(MANIFEST.machine, before=replace(MANIFEST.machine.before, machine="x86_64"))
+    )
+    there = answers(report_data(Run(Path("d"), elsewhere, metrics=metrics), None))
+    says(
+        there.where_time_goes.partition(". ")[0],
+        "not Arm",
+        "about 1.000 ms",
+        "other programs took 66% of the CPU",
+    )
     calm = replace(known, measured="cpu time")
     told = answers(report_data(Run(Path("d"), MANIFEST, metrics=replace(metrics, latencies=(calm,))), None))
     assert told.facts()["trusted"] is True and told.where_time_goes.startswith("1.000 ms of CPU time")
@@ -239,7 +252,7 @@ def test_what_a_cpu_without_sme2_did_not_run_is_untested_not_absent() -> None:
     """Its own kernels prove nothing about SME2; an emulated run of the program would."""
     counted = Result(experiment="on", threads=1, sme2="on", runner_path="builtin")
     run = Run(Path("d"), replace(NO_SME2, results=(counted,)), metrics=Metrics())
-    text = " ".join(verdict(report_data(run, None)))
+    text = " ".join(answers(report_data(run, None)).sentences)
     says_together(text, "SME2 kernels", "not tested", "CPU has no SME2")
     assert not has(text, "no SME or SME2 kernel")
 

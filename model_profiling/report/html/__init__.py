@@ -1,4 +1,4 @@
-"""Blocks as HTML: one page that opens from disk, or a fragment for a notebook's cell."""
+"""Blocks as HTML: one page that opens from disk."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import hashlib
 import json
 import re
 from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from html import escape
 from importlib.metadata import version
@@ -19,7 +19,7 @@ from model_profiling.core import files
 from model_profiling.core.errors import ProfilingError
 from model_profiling.core.formatting import MISSING, printable, printable_data
 from model_profiling.report import document as doc
-from model_profiling.report.charts import VEGA_LITE, draw_svg
+from model_profiling.report.charts import VEGA_LITE
 from model_profiling.runner.cache import cache_root, cached
 
 
@@ -51,15 +51,13 @@ def block_html(block: doc.Block) -> str:  # noqa: PLR0911  one for each kind
                 for question, answer in entries
             )
             return f'<dl class="answers">{told}</dl>'
-        case doc.Table():
+        case doc.ShownTable():
             return _table(block)
         case doc.Items(entries, numbered):
             tag = "ol" if numbered else "ul"
             return f"<{tag}>{''.join(map(_item, entries))}</{tag}>"
         case doc.Commands(lines):
             return f'<pre tabindex="0"><code>{escape(chr(10).join(lines))}</code></pre>'
-        case doc.Figure(file, caption):
-            return f'<figure><img src="{escape(file)}" alt="{escape(caption)}"></figure>'
         case doc.Chart():
             return _chart(block)
         case doc.Explorer():
@@ -100,7 +98,7 @@ def _source(source: str) -> str:
     return f' data-source="{escape(source)}"' if source else ""
 
 
-def _table(table: doc.Table) -> str:
+def _table(table: doc.ShownTable) -> str:
     def cell(column: int, text: doc.Text, tag: str) -> str:
         kind = ' class="number"' if column in table.numbers else ""
         if not kind and len(doc.plain(text)) > _LONG:
@@ -132,7 +130,7 @@ def _inline(part: doc.Inline) -> str:
     match part:
         case doc.Code(text):
             return f"<code>{_words(text)}</code>" if text else ""
-        case doc.Link(text, file):
+        case doc.PageLink(text, file):
             address = quote(f"./{file}", errors="backslashreplace")
             return f'<a href="{escape(address)}">{_words(text)}</a>'
         case doc.Strong(text):
@@ -144,38 +142,6 @@ def _inline(part: doc.Inline) -> str:
 def _words(text: str) -> str:
     parts = (_BREAKS.split(part) if place % 2 else [part] for place, part in enumerate(_NAME.split(text)))
     return "".join("<wbr>".join(map(escape, part)) for part in parts)
-
-
-# Blocks as HTML for a notebook's cell: no scripts, charts as pictures. A notebook is light or dark, so text
-# keeps its colour, and lines are faint in both.
-
-_STYLE = (
-    ".sme2prof table{font-size:inherit;border-collapse:collapse;margin:.5em 0}"
-    ".sme2prof th,.sme2prof td{text-align:left;padding:.2em .7em;border-bottom:1px solid #8886}"
-    ".sme2prof .number{text-align:right;font-variant-numeric:tabular-nums}"
-    ".sme2prof .table{overflow-x:auto}.sme2prof summary{cursor:pointer}"
-    ".sme2prof figure{margin:.5em 0}.sme2prof img{max-width:100%;height:auto;background:#fff}"
-)
-
-
-def render_fragment(blocks: Iterable[doc.Block]) -> str:
-    return f'<div class="sme2prof"><style>{_STYLE}</style>\n{_blocks(_still(blocks))}\n</div>'
-
-
-def _still(blocks: Iterable[doc.Block]) -> Iterator[doc.Block]:
-    """The same blocks without scripts. Each picture is an image of its own: inline drawings of several cells
-    would share the names of their parts, and nothing in an image runs."""
-    for block in blocks:
-        match block:
-            case doc.Chart():
-                drawn = base64.b64encode(draw_svg(block).encode()).decode()
-                yield doc.Figure(f"data:image/svg+xml;base64,{drawn}", block.summary)
-            case doc.Explorer(instead=inside):
-                yield from _still(inside)
-            case doc.Folded(summary, inside):
-                yield doc.Folded(summary, tuple(_still(inside)))
-            case _:
-                yield block
 
 
 # The script that draws charts comes with the vl-convert package, so that no network is needed. Building it
@@ -311,7 +277,7 @@ def _section(section: _Section) -> str:
 
 def _sources(block: doc.Block) -> list[str]:
     match block:
-        case doc.Table(source=source) | doc.Chart(source=source):
+        case doc.ShownTable(source=source) | doc.Chart(source=source):
             return [source] if source else []
         case doc.Explorer(source=source, instead=inside):
             return [source, *(each for block in inside for each in _sources(block))]
