@@ -27,8 +27,8 @@ def memory(data: ReportData) -> list[doc.Block]:
         return []
     peak, parts = use.memory.peak_bytes, sorted(use.memory.parts, key=lambda part: -part.bytes)
     when = "while it is loaded" if use.memory.while_loading else "in the first inference"
-    columns: tuple[doc.Column[MemoryPart], ...] = (
-        doc.Column("what", lambda part: part.what),
+    columns: tuple[doc.TableColumn[MemoryPart], ...] = (
+        doc.TableColumn("what", lambda part: part.what),
         doc.Number("memory", lambda part: size(part.bytes)),
         doc.Number("share", lambda part: percent(part.bytes / peak)),
     )
@@ -61,8 +61,8 @@ def loading(data: ReportData) -> list[doc.Block]:
     cold_column: doc.Column[TimePart] = doc.Number(
         "ms from the disk", lambda part: milliseconds(from_disk.get(part.what))
     )
-    columns: tuple[doc.Column[TimePart], ...] = (
-        doc.Column("what", lambda part: part.what),
+    columns: tuple[doc.TableColumn[TimePart], ...] = (
+        doc.TableColumn("what", lambda part: part.what),
         doc.Number("ms", lambda part: milliseconds(part.ms)),
         doc.Number("share", lambda part: percent(part.ms / warm.load_ms)),
         *((cold_column,) if cold else ()),

@@ -121,6 +121,10 @@ def answers(data: ReportData) -> RunAnswers:
     )
 
 
+def verdict(data: ReportData) -> tuple[str, ...]:
+    return answers(data).sentences
+
+
 def _question(data: ReportData) -> NotTested | None:
     """The open question that the second answer names; none if a pair answers it."""
     if data.timed and sme2_pair(data) is not None:
