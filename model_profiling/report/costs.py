@@ -58,7 +58,7 @@ def loading(data: ReportData) -> list[doc.Block]:
         return []
     warm, cold = latency.loading, latency.loading.cold
     from_disk = {part.what: part.ms for part in cold.parts} if cold else {}
-    cold_column: doc.Column[TimePart] = doc.Number(
+    cold_column: doc.TableColumn[TimePart] = doc.Number(
         "ms from the disk", lambda part: milliseconds(from_disk.get(part.what))
     )
     columns: tuple[doc.TableColumn[TimePart], ...] = (
@@ -174,9 +174,9 @@ def accuracy(data: ReportData) -> list[doc.Block]:
     noise = _noise(data)
     if noise is None or not noise.layers:
         return []
-    columns: tuple[doc.Column[LayerNoise], ...] = (
-        doc.Column("layer", _layer),
-        doc.Column("line", lambda layer: layer.line or MISSING),
+    columns: tuple[doc.TableColumn[LayerNoise], ...] = (
+        doc.TableColumn("layer", _layer),
+        doc.TableColumn("line", lambda layer: layer.line or MISSING),
         doc.Number("its own", lambda layer: decibels(layer.own_db)),
         doc.Number("with all before it", lambda layer: decibels(layer.db)),
     )
@@ -232,7 +232,7 @@ def threads(data: ReportData) -> list[doc.Block]:
     def efficiency(name: str) -> doc.Number[AtThreads]:
         return doc.Number(name, lambda point: percent(point.by_category.get(name)))
 
-    columns: tuple[doc.Column[AtThreads], ...] = (
+    columns: tuple[doc.TableColumn[AtThreads], ...] = (
         doc.Number("threads", lambda point: str(point.threads)),
         doc.Number("median ms", lambda point: milliseconds(point.ms)),
         doc.Number("efficiency", lambda point: percent(point.efficiency)),

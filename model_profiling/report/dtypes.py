@@ -290,7 +290,7 @@ def dtypes_document(found: Dtypes) -> list[doc.Block]:
         *doc.make_list(_meaning(found)),
         doc.Heading("Reports: what stays outside the delegates, what misses SME2, and why"),
         *doc.make_list(
-            (f"{side.dtype}: ", doc.Link(run, f"{run}/{names.REPORT_PAGE}"))
+            (f"{side.dtype}: ", doc.PageLink(run, f"{run}/{names.REPORT_PAGE}"))
             for side in found.worked
             for run in side.runs
         ),

@@ -28,7 +28,6 @@ from model_profiling.program.language import (
 )
 from model_profiling.report.breakdown import time_shares
 from model_profiling.report.data import ReportData
-from model_profiling.report.text import render_markdown
 from model_profiling.report.language import (
     CaseFinding,
     Language,
@@ -38,6 +37,7 @@ from model_profiling.report.language import (
     ReadPerToken,
     language_document,
 )
+from model_profiling.report.text import render_markdown
 from model_profiling.runs.comparability import timed
 from model_profiling.runs.feeding import input_names
 from model_profiling.statistics.measure import Rule

@@ -25,7 +25,6 @@ from model_profiling.export.records import Applied, ExportResult
 from model_profiling.export.rewrites import OPTIMIZATION, known_rewrites
 from model_profiling.models.catalog import NamedModel
 from model_profiling.report.dtypes import OnSme2, read_on_sme2
-from model_profiling.report.text import render_markdown
 from model_profiling.report.optimization import (
     Optimization,
     Place,
@@ -34,6 +33,7 @@ from model_profiling.report.optimization import (
     judged,
     optimization_document,
 )
+from model_profiling.report.text import render_markdown
 from model_profiling.runs.comparability import Timed, compare_timed, timed
 from model_profiling.runs.feeding import feed
 from model_profiling.runs.measure import measure_runs
