@@ -44,8 +44,7 @@ from model_profiling.targets.job import (
     build_command,
     build_lockstep_command,
     child_files,
-    fit_to_runner,
-    refused_flags,
+    is_before_1_3,
 )
 
 if TYPE_CHECKING:
@@ -128,28 +127,25 @@ class Target(ABC):
         return ()
 
     def execute(self, job: Job, into: Path, stem: str) -> Outcome:
-        """Run `job`; its files are `into`/`stem` plus a suffix. A user's runner that refuses flags is run
-        again without them."""
+        """Run `job`; its files are `into`/`stem` plus a suffix. A user's runner from before ExecuTorch
+        1.3 is run again with the flags that it knows, and a dump, which has its times."""
         check_job(job)
         own, route = job.runner_path, self._route(own_runner=job.runner_path is not None)
         if own is None and not route.runner:
             raise RunError(*_NOT_PREPARED)
-        lacks: frozenset[str] = frozenset()
-        while True:
-            fitted = fit_to_runner(job, lacks)
+        for before_1_3 in (False, True):
+            fitted = replace(job, etdump=True) if before_1_3 else job
             with _sent(route.transport, into, stem, {stem: fitted}) as (folder, places):
                 start = route.transport.put_runner(own) if own else route.runner
                 done = route.transport.run(
-                    build_command(fitted, start, places[0], lacks),
+                    build_command(fitted, start, places[0], before_1_3=before_1_3),
                     folder=folder,
                     timeout=job.timeout_s + (_GRACE_S if own is None else 0.0),
                     cores=job.cpu_affinity,
                 )
                 _bring(route.transport, done, folder, expected_files(fitted, stem), into / stem)
-            refused = refused_flags(done) if own else frozenset()
-            if refused <= lacks:
+            if own is None or not is_before_1_3(done):
                 break
-            lacks |= refused
         outcome = collect(
             fitted, done, into / stem, timings_are_latency=route.timings_are_latency, code=route.code
         )

@@ -4,12 +4,12 @@ ExecuTorch's `executor_runner`, and outcomes. All paths in a command are paths o
 from __future__ import annotations
 
 import re
-from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
-from model_profiling.core.errors import FormatError, InputError, RunError
+from model_profiling.core.errors import FormatError, RunError
 from model_profiling.core.formatting import printable
 from model_profiling.core.process import Completed
 from model_profiling.runner.features import cpuinfo_flags
@@ -116,52 +116,28 @@ class LockstepOutcome:
         return tuple(outcome.result for outcome in self.outcomes)
 
 
-# What a user's own executor_runner can do: its flags and its log changed with ExecuTorch's releases. From 1.3
-# on it prints the time of each execution. From 0.6 on it prints the sum, and each time is in its dump if it
-# was built with the event tracer. Older ones run once and print no time. The kit finds out by trying: an
-# unknown flag is refused before anything else happens.
+# What a user's own executor_runner prints. From ExecuTorch 1.3 on it is the time of each execution. Earlier ones
+# refuse some of today's flags, and have these times in their dump, if they were built with the event tracer.
 
 _ITERATION = re.compile(r"Iteration \d+ of \d+: (\S+) ms")
 _LOADED = re.compile(r"Model loaded in (\S+) ms")
-_TOTAL = re.compile(r"executed successfully (\d+) time\(s\) in (\S+) ms")
 _MS = re.compile(r"[0-9]{1,12}(?:\.[0-9]{1,12})?", re.ASCII)
-_REFUSED = re.compile(r"unknown command line flag '(\w+)'")
-_OURS = frozenset(("method_name", "print_output", "num_executions", "cpu_threads", "inputs", "etdump_path"))
-NO_TIMES = "has no line 'Iteration N of M: T ms'"
-_NEWER = (
-    'use one of ExecuTorch 1.0 or newer, built with EXECUTORCH_ENABLE_EVENT_TRACER, or runner_path "builtin"'
-)
+_NEW_FLAG = re.compile(r"unknown command line flag '(?:print_output|method_name)'")
 
 
-def fit_to_runner(job: Job, lacks: Collection[str]) -> Job:
-    """Adapt `job` to its own runner, which `lacks` these flags of today's executor_runner: add a dump if only
-    that has the times; refuse what the runner cannot do."""
-    needed = {"num_executions": True, "cpu_threads": True, "inputs": bool(job.inputs)}
-    needed |= {"method_name": job.method != "forward", "etdump_path": job.etdump}
-    if missing := [flag for flag, needs in needed.items() if needs and flag in lacks]:
-        raise InputError(f"{job.runner_path} has no --{missing[0]}, which this experiment needs", _NEWER)
-    # The line for each execution was added together with the flag that silences outputs.
-    by_dump = "print_output" in lacks and "etdump_path" not in lacks
-    return replace(job, etdump=True) if by_dump else job
-
-
-def refused_flags(done: Completed) -> frozenset[str]:
-    """Return the kit's flags that a user's runner refused, so that it is run again without them."""
-    return frozenset() if done.ok else frozenset(_REFUSED.findall(done.stdout + done.stderr)) & _OURS
+def is_before_1_3(done: Completed) -> bool:
+    """Whether a user's runner refused a flag that it got with ExecuTorch 1.3."""
+    return not done.ok and _NEW_FLAG.search(done.stdout + done.stderr) is not None
 
 
 def read_own_times(job: Job, log: str, dump: Path | None) -> RunnerResult:
     """Read the times in an executor_runner's log, or else its dump; the first `warmup` are warm-up."""
     times = tuple(_measured(line[0], line[1]) for line in _ITERATION.finditer(log))
-    total = _TOTAL.search(log)
     if not times and dump is not None and dump.is_file():
         times = _times_in(dump)
-    elif not times and total and total[1] == "1":
-        times = (_measured(total[0], total[2]),)
     if not times:
-        only = "only has the total time of all executions"
         raise RunError(
-            f"the runner's log {only if total else NO_TIMES}",
+            "the runner's log has no line 'Iteration N of M: T ms'",
             "use an executor_runner of ExecuTorch 1.3 or newer, one built with "
             'EXECUTORCH_ENABLE_EVENT_TRACER, or runner_path "builtin"',
             "\n".join(log.splitlines()[-12:]),
@@ -221,11 +197,11 @@ class Places:
 
 
 def build_command(
-    job: Job, runner: Sequence[str], places: Places, lacks: Collection[str] = ()
+    job: Job, runner: Sequence[str], places: Places, *, before_1_3: bool = False
 ) -> tuple[str, ...]:
-    """Return the command line of `job`; `runner` starts it, and a user's own runner `lacks` these flags."""
+    """Return the command line of `job`; `runner` starts it."""
     if job.runner_path is not None:
-        return (*runner, *_executor_runner_words(job, places, lacks), *job.extra_args)
+        return (*runner, *_executor_runner_words(job, places, before_1_3), *job.extra_args)
     words = [*_program_words(job, places), "--executions", str(job.runs)]
     words += ["--result", f"{places.files}{RESULT}", "--time-limit", f"{job.timeout_s:g}"]
     if job.sample_hz:
@@ -281,11 +257,12 @@ def _joined(separator: str, numbers: Sequence[float]) -> str:
     return separator.join(f"{number:.17g}" for number in numbers)
 
 
-def _executor_runner_words(job: Job, places: Places, lacks: Collection[str]) -> list[str]:
+def _executor_runner_words(job: Job, places: Places, before_1_3: bool) -> list[str]:
     # There is no warm-up flag: warm-up executions are requested as ordinary ones, and stay in the ETDump.
     words = [f"--model_path={places.model}"]
-    words += [f"--method_name={job.method}"] if "method_name" not in lacks else []
-    words += ["--print_output=none"] if "print_output" not in lacks else []
+    words += [] if before_1_3 else ["--print_output=none"]
+    if not before_1_3 or job.method != "forward":
+        words.append(f"--method_name={job.method}")
     words += [f"--num_executions={job.warmup + job.runs}", f"--cpu_threads={job.threads}"]
     if places.inputs:
         words.append(f"--inputs={','.join(places.inputs)}")

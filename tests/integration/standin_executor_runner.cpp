@@ -1,7 +1,6 @@
 // A small executor_runner with the flags and the log lines of ExecuTorch's own, which takes a quarter of an hour
 // to build from source. It runs real programs on the real runtime. A name that ends in the number of an earlier
-// release (_1_0, _0_5; _1_0_plain is built without the event tracer) makes it one of that release; _bare has no
-// XNNPACK.
+// release (_1_0; _1_0_plain is built without the event tracer) makes it one of that release; _bare has no XNNPACK.
 #include <chrono>
 #include <cstdio>
 #include <fstream>
@@ -27,14 +26,11 @@ int main(int argc, char** argv) {
       {"etdump_path", ""},         {"print_output", "all"},    {"inputs", ""},
   };
   const std::string called = argv[0];
-  const bool old = called.find("_1_0") != std::string::npos, first = called.find("_0_5") != std::string::npos;
-  if (old || first) {
+  const bool old = called.find("_1_0") != std::string::npos;
+  if (old) {
     flags.erase("print_output");
     flags.erase("method_name");
     flags["print_all_output"] = "false";
-  }
-  if (first) {
-    flags = {{"model_path", "model.pte"}};
   }
   if (called.find("_plain") != std::string::npos) {
     flags.erase("etdump_path");
