@@ -78,9 +78,9 @@ def test_a_runner_that_tells_only_the_sum_is_timed_by_its_dump(runner: Path, exp
 def test_what_an_old_runner_lacks_is_said_in_one_line(runner: Path, exported, tmp_path: Path) -> None:
     job, host = Job(exported("toy_cnn", "fp32").pte, runs=2, warmup=1), HostTarget()
     plain, old = of_release(runner, "1_0_plain"), of_release(runner, "1_0")
-    with pytest.raises(RunError, match="exit code 1: .*'etdump_path'"):
+    with pytest.raises(RunError, match=r"exit code 1: .*'etdump_path'"):
         host.execute(replace(job, runner_path=plain), tmp_path, "own")
-    with pytest.raises(RunError, match="exit code 1: .*'method_name'"):
+    with pytest.raises(RunError, match=r"exit code 1: .*'method_name'"):
         host.execute(replace(job, runner_path=old, method="backward"), tmp_path, "own")
 
 
