@@ -1,6 +1,7 @@
-"""Whether this tree may be released under a tag: `python .ci/check_release.py v0.2.0`.
+"""Whether this tree may be released under a tag: `python .ci/check_release.py v1.0.0`.
 
-The tag names the version, which is no development version, and the changelog has a dated section for it.
+The tag names the version, which is no development version; the changelog has a dated section for it, and
+CITATION.cff names the same version and date.
 """
 
 import re
@@ -21,8 +22,13 @@ def problems(tag: str, root: Path = ROOT) -> list[str]:
         wrong.append(f"the tag is {tag}, model_profiling.__version__ is {version}: they must agree")
     if not re.fullmatch(r"\d+\.\d+\.\d+(rc\d+)?", version):
         wrong.append(f"{version} is no version to release; set model_profiling.__version__ to X.Y.Z")
-    if not re.search(rf"^## {re.escape(version)}, \d{{4}}-\d\d-\d\d$", changes, re.MULTILINE):
+    section = re.search(rf"^## {re.escape(version)}, (\d{{4}}-\d\d-\d\d)$", changes, re.MULTILINE)
+    if section is None:
         wrong.append(f"CHANGELOG.md has no section '## {version}, YYYY-MM-DD'; name Unreleased so")
+    cited = (root / "CITATION.cff").read_text(encoding="utf-8")
+    facts = f"version: {version}", f"date-released: {section[1] if section else 'YYYY-MM-DD'}"
+    if missing := [fact for fact in facts if fact not in cited.splitlines()]:
+        wrong.append(f"CITATION.cff must have {' and '.join(missing)}")
     return wrong
 
 

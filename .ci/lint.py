@@ -51,6 +51,7 @@ def commands(root: Path) -> dict[str, list[str]]:
         "workflows": [*schema, "vendor.github-workflows", *sorted(map(str, workflows))],
         "issue forms": [*schema, "vendor.github-issue-forms", *sorted(map(str, forms))],
         "how issues are opened": [*schema, "vendor.github-issue-config", f"{FORMS}/config.yml"],
+        "how the kit is cited": [*schema, "vendor.citation-file-format", "CITATION.cff"],
     }
 
 

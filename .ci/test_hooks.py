@@ -177,6 +177,10 @@ def test_a_release_is_its_tag_its_version_and_its_changes(tmp_path: Path) -> Non
     code, changes = tmp_path / "model_profiling" / "_version.py", tmp_path / "CHANGELOG.md"
     code.write_text('__version__ = "1.2.0"\n')
     changes.write_text("# Changelog\n\n## Unreleased\n\n## 1.2.0, 2026-12-01\n\n- All.\n")
+    cited = tmp_path / "CITATION.cff"
+    cited.write_text("title: Kit\nversion: 1.1.0\ndate-released: 2026-12-01\n")
+    assert "CITATION.cff must have version: 1.2.0" in problems("v1.2.0", tmp_path)[0]
+    cited.write_text("title: Kit\nversion: 1.2.0\ndate-released: 2026-12-01\n")
     assert problems("v1.2.0", tmp_path) == []
     assert "the tag is v1.2.1" in problems("v1.2.1", tmp_path)[0]
     changes.write_text("# Changelog\n\n## 1.2.0\n")
@@ -188,6 +192,7 @@ def test_a_release_is_its_tag_its_version_and_its_changes(tmp_path: Path) -> Non
     numbers = [heading.partition(",")[0] for heading in headings[1:]]
     version = model_profiling.__version__
     assert ("dev" in version) == (version not in numbers)
+    assert "dev" in version or problems(f"v{version}") == []
 
 
 def test_only_known_actions_at_commits_are_used() -> None:

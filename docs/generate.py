@@ -58,22 +58,15 @@ def _each_command() -> Iterator[tuple[str, str, click.Command]]:
                 yield title, name, command
 
 
-def _options(command: click.Command) -> list[str]:
-    """The options that not every command has, as they are written."""
-    options = [param for param in command.params if isinstance(param, click.Option)]
-    names = [max(option.opts, key=len) for option in options]
-    return [f"`{name}`" for name in names if name not in ("--debug", "--json")]
-
-
 def commands() -> str:
     parts: list[str] = []
     for title, words, command in _each_command():
         if f"## {title}\n" not in "".join(parts):
-            parts.append(f"\n## {title}\n\n| command | does | options |\n|---|---|---|\n")
+            parts.append(f"\n## {title}\n\n| command | does |\n|---|---|\n")
         summary = " ".join((command.help or "").split("\n\n")[0].split())
         arguments = [param.make_metavar(click.Context(command)) for param in _arguments(command)]
         typed = " ".join(("sme2prof", words, *arguments)).replace("|", "\\|")
-        parts.append(f"| `{typed}` | {summary} | {' '.join(_options(command))} |\n")
+        parts.append(f"| `{typed}` | {summary} |\n")
     return "".join(parts).lstrip("\n")
 
 
@@ -144,17 +137,8 @@ def report() -> str:
 
 
 def store() -> str:
-    of_others = {column.name for name, table in TABLES.items() if name != "runs" for column in table.columns}
-    own = [
-        column for column in TABLES["runs"].columns if column.name not in of_others or column.name == "run_id"
-    ]
-    return "\n".join(
-        (
-            "| table | a row for |\n| --- | --- |\n" + _rows(TABLES),
-            "| view | a row for |\n| --- | --- |\n" + _rows(VIEWS),
-            f"Columns of `runs`:\n\n{_columns(own)}",
-        )
-    )
+    tables, views = _rows(TABLES), _rows(VIEWS)
+    return f"| table | a row for |\n| --- | --- |\n{tables}\n| view | a row for |\n| --- | --- |\n{views}"
 
 
 def _rows(tables: Mapping[str, StoreTable]) -> str:

@@ -12,7 +12,7 @@ import zipfile
 from pathlib import Path
 
 import pytest
-from conftest import ON_ARM
+from conftest import ON_ARM, missing
 from packaging.specifiers import SpecifierSet
 from recorded_runs import SME2
 from wheel_environment import Built, Environment, build, install
@@ -74,6 +74,58 @@ def test_an_sdist_holds_what_the_wheel_is_built_from(built: Built) -> None:
         names = {name.partition("/")[2] for name in archive.getnames()}
     assert {"pyproject.toml", "setup.py", "README.md", "LICENSE", "CHANGELOG.md"} <= names
     assert {name for name in names if name.startswith(("tests", "bench", "docs", ".git", ".venv"))} == set()
+
+
+def _pip(python: Path, *words: object) -> process.Completed:
+    return process.run([python, "-m", "pip", *(str(word) for word in words)], timeout=550)
+
+
+@pytest.fixture(scope="module")
+def index(tmp_path_factory: pytest.TempPathFactory) -> None:
+    """Whatever pip's own settings name as the index of packages, if it can be reached."""
+    folder = tmp_path_factory.mktemp("asked")
+    if not _pip(Path(sys.executable), "download", "--no-deps", "--dest", folder, "click").ok:
+        missing("an index of packages")
+
+
+@pytest.mark.usefixtures("index")
+@pytest.mark.parametrize(
+    "extras", ["", "[mcp,pandas,source-build,store-server,sweep]"], ids=["without extras", "with extras"]
+)
+def test_pip_installs_wheel_and_sdist_as_users_do(built: Built, tmp_path: Path, extras: str) -> None:
+    """Dependencies come from the index; `[executorch]`, which is gigabytes, has linked packages below."""
+    python = tmp_path / "env" / "bin" / "python"
+    assert process.run([sys.executable, "-m", "venv", tmp_path / "env"], timeout=120).ok
+    done = _pip(python, "install", "--quiet", f"{built.wheel}{extras}")
+    assert done.ok, done.tail(20)
+    assert _pip(python, "check").ok
+    if not extras:  # the sdist needs what builds it, which pip fetches too
+        done = _pip(python, "install", "--quiet", "--no-deps", "--force-reinstall", built.sdist)
+        assert done.ok, done.tail(20)
+    made = Environment(tmp_path / "env", tmp_path / "empty")
+    made.work.mkdir()
+    assert made.run("sme2prof", "--version").stdout == f"sme2prof, version {model_profiling.__version__}\n"
+    run = shutil.copytree(SME2, made.work / "run")
+    assert made.run("sme2prof", "report", run).ok
+    assert made.run("sme2prof", "store", "add", run).ok
+    helped = {name: made.run("sme2prof", name, "--help").ok for name in ("sweep", "worker", "mcp")}
+    assert all(helped.values()), helped
+    if extras:
+        code = "import distributed, mcp, pandas, psycopg, model_profiling.mcp_server, model_profiling.sweep"
+        assert made.run("python", "-c", code).ok
+
+
+@pytest.mark.usefixtures("index")
+def test_pipx_runs_the_wheel_by_the_package_s_name(built: Built, tmp_path: Path) -> None:
+    """pipx looks for a program called as the package is, which `sme2prof` is not, or for this entry point."""
+    python = tmp_path / "env" / "bin" / "python"
+    assert process.run([sys.executable, "-m", "venv", tmp_path / "env"], timeout=120).ok
+    done = _pip(python, "install", "--quiet", "pipx")
+    assert done.ok, done.tail(20)
+    env = {name: str(tmp_path / name.lower()) for name in ("PIPX_HOME", "PIPX_BIN_DIR", "PIPX_MAN_DIR")}
+    words = ["-m", "pipx", "run", "--spec", built.wheel, "sme2-profiling-kit", "--version"]
+    done = process.run([python, *words], timeout=500, cwd=tmp_path, env={**env, "PYTHONPATH": ""})
+    assert done.ok and model_profiling.__version__ in done.stdout.split(), done.stdout + done.stderr
 
 
 def test_one_place_has_the_version_and_the_metadata_agrees(built: Built) -> None:
