@@ -363,6 +363,13 @@ def _facts(_: Shown, files: Files, row: Row, __: int) -> Told:
     yield "value", [value if number >= 0 else -value for number, value in zip(figures, nearest, strict=True)]
 
 
+def _threads(_: Shown, files: Files, row: Row, __: int) -> Told:
+    point = _one(files.analysis["threads"]["points"], threads=int(row["threads"]))
+    yield "median ms", [point["ms"]]
+    for header, value in {"efficiency": point["efficiency"], **point["by_category"]}.items():
+        yield header, [value]
+
+
 _TABLES: dict[tuple[str, ...], Checker] = {
     ("comparison", "baseline ms"): _keys(_speedup, {
         "baseline ms": "baseline_median", "candidate ms": "candidate_median", "change": "change",
@@ -375,6 +382,7 @@ _TABLES: dict[tuple[str, ...], Checker] = {
         "share of time": "time_share", "lowest speedup": "low", "highest speedup": "high", "limit": "ceiling",
         "latency ms": "latency_ms", "projected ms": "projected_ms.high projected_ms.low",
     }),
+    ("median ms", "efficiency"): _threads,
     ("category", "before ms"): _categories,
     ("category", "ms", "share"): _parts,
     ("category", "operators", "million operations"): _work,
