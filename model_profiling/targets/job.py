@@ -116,7 +116,7 @@ class LockstepOutcome:
         return tuple(outcome.result for outcome in self.outcomes)
 
 
-# What a user's own executor_runner prints. From ExecuTorch 1.3 on it is the time of each execution. Earlier ones
+# What a user's own executor_runner prints: from ExecuTorch 1.3 on, the time of each execution. Earlier ones
 # refuse some of today's flags, and have these times in their dump, if they were built with the event tracer.
 
 _ITERATION = re.compile(r"Iteration \d+ of \d+: (\S+) ms")
