@@ -130,9 +130,7 @@ def report() -> str:
     for title, columns in lists.items():
         new = [column for column in columns if f"{column.name}{column.meaning}" not in seen]
         seen |= {f"{column.name}{column.meaning}" for column in columns}
-        old = [f"`{column.name}`" for column in columns if column not in new]
-        also = f"Also, as above: {', '.join(old)}.\n" if old else ""
-        parts.append(f"### {title}\n\n{_columns(new)}" + (f"\n{also}" if also else ""))
+        parts.append(f"### {title}\n\n{_columns(new)}")
     return "\n".join(parts)
 
 

@@ -108,7 +108,14 @@ class EventTable:
         return pandas.DataFrame({**texts, **numbers}, columns=list(_COLUMNS))
 
 
-# The boundaries file beside a dump, by `runner/backend_clock.cpp` (docs/reference/etdump.md).
+# The boundaries file beside a dump, by `runner/backend_clock.cpp`. Little-endian, with nothing after its end:
+#   8 bytes       SME2PBND
+#   u32 u32 u64   version (1), delegates, invocations
+#   u32 each      operators of each delegate
+#   u32 each      for each operator of each delegate, how often the backend read the clock
+#   u32 each      the delegate of each invocation; then zeros up to a multiple of 8
+#   i64 each      for each invocation, the clock at its start and at each operator's end
+# Invocations are in the order of the dump's `DELEGATE_CALL` events, operators in the order of its events.
 
 _MAGIC = b"SME2PBND"
 _VERSION = 1

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from model_profiling.analysis.coverage import speedup_of
 
-DOCUMENT = Path(__file__).resolve().parents[2] / "docs" / "explanation" / "headroom.md"
+DOCUMENT = Path(__file__).resolve().parents[2] / "bench" / "figures" / "headroom.md"
 FREE = float("inf")
 
 
