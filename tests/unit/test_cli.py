@@ -201,7 +201,7 @@ def test_a_terminal_shows_the_stage_while_torchs_output_is_kept_back() -> None:
 _EXPORT = "model inputs dtype backend outdir save_graph name calibration keep optimize by_layer seed"
 PARAMETERS = {
     "analyse": "source model etrecord times",
-    "compare": "a b limit across_machines times fail_on memory_limit load_limit",
+    "compare": "a b limit across_machines times fail_on",
     "export": _EXPORT,
     "export_model": _EXPORT,
     "optimize": "model inputs dtype only name",
