@@ -197,6 +197,44 @@ def test_what_pages_say_of_the_code_and_of_the_steps_is_what_these_say() -> None
     assert len(files) >= 20
 
 
+ANSWERS = {
+    "reference/machines.md": "| x86_64 Linux | says nothing about Arm | proven under emulation |",
+    "how-to/install.md": "## Uninstall",
+    "how-to/adding_a_model.md": "sme2prof onboard my_model",
+    "reference/report.md": "Where does the time go?",
+    "explanation/measuring.md": "| `faster`, `slower` |",
+    "explanation/kernels.md": "| `executed` |",
+    "explanation/headroom.md": "| depthwise |",
+    "how-to/optimize.md": "sme2prof optimize my_model.py:make",
+    "how-to/dtypes.md": "sme2prof profile toy_cnn --dtype all",
+    "how-to/android.md": "sme2prof profile toy_cnn --dtype fp16 --target android",
+    "how-to/troubleshooting.md": "## Results",
+}
+"""What answers a newcomer's question, by the page that the index names beside it."""
+
+
+@pytest.mark.quick
+def test_ten_questions_are_answered_two_clicks_from_the_readme() -> None:
+    readme, index = ((ROOT / page).read_text(encoding="utf-8") for page in ("README.md", "docs/README.md"))
+    assert "(docs/README.md)" in readme, "the first click"
+    questions = index.partition("## Ten questions of newcomers")[2].partition("\n## ")[0]
+    asked = re.findall(r"^- .+?\? .*$", questions, re.MULTILINE)
+    assert len(asked) == 10 and all("](" in line for line in asked)
+    for link in re.findall(r"\]\(([^)]+)\)", questions):
+        assert ANSWERS[link] in (ROOT / "docs" / link).read_text(encoding="utf-8"), link
+
+
+@pytest.mark.quick
+def test_the_documents_stay_short() -> None:
+    words = {
+        page: len((ROOT / page).read_text(encoding="utf-8").split())
+        for page in pages()
+        if page == "README.md" or page.startswith("docs/")
+    }
+    assert sum(words.values()) <= 28_000, sorted(words.items(), key=lambda each: -each[1])[:12]
+    assert words["docs/architecture.md"] <= 700
+
+
 def test_lists_and_tables_follow_a_blank_line() -> None:
     """Else the site shows them as a part of the sentence above."""
     run_on = re.compile(r"^[^\s#|<*-][^\n]*\n(?=(?:-|\d+\.) |\|)", re.MULTILINE)
