@@ -20,7 +20,6 @@ import psutil
 import pytest
 from assistant import Assistant, assistant
 from conftest import ROOT
-from documents import blocks_of, missing_line
 from mcp import Client
 from recorded_runs import ARM, EMULATED, PROGRAM, SME2
 from said import says
@@ -336,18 +335,6 @@ def test_jobs_end_with_the_client_and_with_the_server(root: Path, exported, kill
             max(servers, key=psutil.Process.create_time).kill()  # the other is that of the other tests
             _until(lambda: not _running(own.name), 30)
     _until(lambda: not _running(own.name), 30)
-
-
-def test_the_session_that_the_page_shows_is_real() -> None:
-    (block,) = (one for one in blocks_of("docs/how-to/mcp.md") if one.language == "bash" and not one.not_run)
-    done = process.run(
-        ["bash", "-e", "-o", "pipefail", "-c", block.text],
-        timeout=120,
-        cwd=ROOT,
-        env={"PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}", "PYTHONPATH": str(ROOT)},
-    )
-    assert done.ok, done.tail()
-    assert not missing_line(block.output, done.stdout), done.stdout
 
 
 def in_own_loop(work: Callable[[], Awaitable[Any]]) -> Any:
