@@ -174,8 +174,7 @@ READING = (
     Tool("validate", "run_dir"),
     Tool(
         "compare",
-        "a b against store device across_machines times "
-        "fail_on_regression fail_on_memory fail_on_load fail_on_change",
+        "a b against store device across_machines times fail_on_regression fail_on_change",
         "As a tool it measures nothing: `compare_programs` is for two .pte files.",
         takes_programs=False,
     ),
@@ -188,8 +187,7 @@ JOBS = (
     Tool("export", "model dtype keep calibrate optimize by_layer backend outdir name seed save_graph"),
     Tool(
         "profile",
-        "model dtype keep calibrate optimize backend method length input quick sample ladder evidence"
-        + _MEASURING,
+        "model dtype keep calibrate optimize method length input quick sample ladder evidence" + _MEASURING,
         "Run nothing else on the machine meanwhile. Then `analyze` the run.",
     ),
     Tool("optimize", "model dtype keep calibrate backend only method length input" + _MEASURING),

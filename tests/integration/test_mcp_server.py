@@ -87,7 +87,7 @@ def test_tools_are_what_click_declares(client: Assistant) -> None:
             if isinstance(parameter, click.Option):
                 assert properties[name]["description"].startswith(parameter.help)
     asked = listed["profile"].input_schema["properties"]
-    assert asked["backend"]["enum"] == ["xnnpack", "portable"]
+    assert listed["optimize"].input_schema["properties"]["backend"]["enum"] == ["xnnpack", "portable"]
     assert asked["budget"]["type"] == "number" and asked["budget"]["description"].endswith("Default: 30.")
     assert asked["target"]["default"] == "auto"
     assert asked["keep"]["type"] == "array" and asked["quick"]["type"] == "boolean"
