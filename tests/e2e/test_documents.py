@@ -275,6 +275,24 @@ def test_failed_checks_are_named_as_they_are_printed() -> None:
     assert named >= 4
 
 
+_OF_OTHERS = {"THESE PACKAGES DO NOT MATCH THE HASHES", "sme2prof: command not found"}
+"""Lines of pip and of the shell."""
+
+
+@pytest.mark.quick
+def test_lines_of_troubleshooting_are_lines_of_the_kit() -> None:
+    """By three words in a row, because sentences in the code have gaps and breaks."""
+    paths = [path for end in ("py", "sh") for path in (ROOT / "model_profiling").rglob(f"*.{end}")]
+    sources = re.sub(r'"\s*f?"', "", "".join(path.read_text(encoding="utf-8") for path in paths))
+    page = (ROOT / "docs/how-to/troubleshooting.md").read_text(encoding="utf-8")
+    quoted = set(re.findall(r"(?:\*\*|^\| )`([^`]+)`", page, re.MULTILINE)) - _OF_OTHERS
+    assert len(quoted) >= 14
+    for line in quoted:
+        words = line.split()
+        runs = [" ".join(words[first : first + 3]).strip(" ;,:.") for first in range(max(1, len(words) - 2))]
+        assert any(run in sources for run in runs if "..." not in run), line
+
+
 def test_scripts_print_help_with_any_python_of_the_environment() -> None:
     for folder in ("scripts", "tools"):
         for script in sorted((ROOT / "model_profiling" / folder).glob("*.py")):
