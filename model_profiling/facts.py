@@ -339,9 +339,9 @@ KERNEL_FACTS: tuple[Fact[KernelRow], ...] = (
 
 SPEEDUP_FACTS: tuple[Fact[PairSpeedup], ...] = (
     Fact("comparison", "text", "what is compared, in words", lambda row: row.label),
-    Fact("baseline", "text", "the experiment it is held against", lambda row: row.baseline.experiment),
+    Fact("baseline", "text", "the experiment compared with", lambda row: row.baseline.experiment),
     Fact("baseline_threads", "whole", "its number of threads", lambda row: row.baseline.threads),
-    Fact("candidate", "text", "the experiment looked at", lambda row: row.candidate.experiment),
+    Fact("candidate", "text", "the experiment that is judged", lambda row: row.candidate.experiment),
     Fact("candidate_threads", "whole", "its number of threads", lambda row: row.candidate.threads),
     Fact("verdict", "text", "faster, slower, no significant change, not comparable",
          lambda row: row.speedup.verdict.value),
