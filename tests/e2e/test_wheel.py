@@ -89,6 +89,7 @@ def index(tmp_path_factory: pytest.TempPathFactory) -> None:
 
 
 @pytest.mark.usefixtures("index")
+@pytest.mark.timeout(1500)  # what is downloaded takes minutes on a busy machine
 @pytest.mark.parametrize(
     "extras", ["", "[mcp,pandas,source-build,store-server,sweep]"], ids=["without extras", "with extras"]
 )
@@ -116,6 +117,7 @@ def test_pip_installs_wheel_and_sdist_as_users_do(built: Built, tmp_path: Path, 
 
 
 @pytest.mark.usefixtures("index")
+@pytest.mark.timeout(1500)
 def test_pipx_runs_the_wheel_by_the_package_s_name(built: Built, tmp_path: Path) -> None:
     """pipx looks for a program called as the package is, which `sme2prof` is not, or for this entry point."""
     python = tmp_path / "env" / "bin" / "python"
