@@ -332,11 +332,14 @@ class NoiseByLayer:
         best = max(kept.snr_db for kept in self.kept)
         if best < self.kept[0].snr_db + _MUCH_DB:
             return None
-        return next(kept for kept in self.kept if kept.snr_db > best - _MUCH_DB)
+        enough = self.kept[0].snr_db + _NEARLY_ALL * (best - self.kept[0].snr_db)
+        return next(kept for kept in self.kept if kept.snr_db >= enough)
 
 
 _NOISY_DB = 20.0
 _MUCH_DB = 3.0
+_NEARLY_ALL = 0.8
+"""Of the decibels that the best set gains: each further layer in float32 gains some."""
 
 
 @dataclass(frozen=True, slots=True)

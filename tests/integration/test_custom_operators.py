@@ -67,7 +67,9 @@ def test_a_run_with_custom_operators_says_what_they_cost(exported, tmp_path) -> 
     # Attention is known by what reads the cache, whatever it is made of.
     custom = outcome.main.data.analysis.series[0]
     plain = profile_one(str(exported(PLAIN).pte), options).main.data.analysis.series[0]
-    copies = [cache_copies(SeriesCase(series), series.operators) for series in (plain, custom)]
+    # By their bytes: the cache of so small a model takes less time than a busy machine's noise.
+    cases = [SeriesCase(series, about_time=False) for series in (plain, custom)]
+    copies = [finding for case in cases if (finding := cache_copies(case, case.series.operators))]
     kinds = [{operator.kind for operator in finding.operators} for finding in copies]
     assert kinds[0] > kinds[1] == {"transpose"}
     says(copies[0].action, "custom_sdpa")
