@@ -130,18 +130,20 @@ _STEADY_GOVERNORS = ("performance", "userspace", None)
 
 
 def compute_metrics(
-    manifest: Manifest, journal: Journal, run_dir: Path, by_series: Mapping[Series, Latency]
+    manifest: Manifest, journal: Journal, run_dir: Path, by_series: Mapping[Series, RobustStats]
 ) -> Metrics:
     """Return the content of metrics.json; `by_series` is the result of `latencies`."""
-    pairs_compared = manifest.pairs or ()
     results = {result.series: result for result in manifest.results}
     return Metrics(
         model=Path(manifest.model).name,
         times=Run(run_dir, manifest).times,
-        latencies=tuple(by_series.values()),
+        latencies=tuple(
+            Latency(**{name: getattr(stats, name) for name in Latency.__dataclass_fields__})
+            for stats in by_series.values()
+        ),
         stability=tuple(_stability(manifest, journal, list(by_series))),
         comparisons=comparisons(manifest, journal),
-        parity=tuple(_parity(results, manifest, run_dir, pair) for pair in pairs_compared),
+        parity=tuple(_parity(results, manifest, run_dir, pair) for pair in manifest.pairs or ()),
     )
 
 
@@ -154,38 +156,26 @@ def comparisons(manifest: Manifest, journal: Journal) -> tuple[PairSpeedup, ...]
     )
 
 
-def latencies(manifest: Manifest, journal: Journal) -> dict[Series, Latency]:
-    """Return the latencies of all series that have some, in the order of the manifest."""
+def latencies(manifest: Manifest, journal: Journal) -> dict[Series, RobustStats]:
+    """Return the content of `_robust_stats.json` of all series with latencies, in the manifest's order."""
     return {
-        result.series: _latency(journal, result.series)
+        result.series: _latencies(journal, result, manifest.model)
         for result in manifest.results
         if manifest.times(result).are_latencies and journal.rounds_of(result.series)
     }
 
 
-def robust_stats(result: Result, latency: Latency, journal: Journal, model: str) -> RobustStats:
-    """Return the content of `_robust_stats.json`: statistics and every latency by round, in milliseconds."""
+def _latencies(journal: Journal, result: Result, model: str) -> RobustStats:
     series, rounds = result.series, journal.rounds_of(result.series)
+    untraced = journal.latencies_ms(series, rounds)
+    traced = journal.latencies_ms(series, min(rounds, TRACED_ROUNDS), "traced")
+    entries = journal.ended_well("untraced", series)
     return RobustStats(
         model=Path(model).name,
         runs=result.runs,
         warmup=result.warmup,
-        end_to_end_rounds_ms=_tuples(journal.latencies_ms(series, rounds)),
-        traced_rounds_ms=_tuples(journal.latencies_ms(series, min(rounds, TRACED_ROUNDS), "traced")),
-        **{name: getattr(latency, name) for name in Latency.__dataclass_fields__},
-    )
-
-
-def _tuples(rounds: list[list[float]]) -> tuple[tuple[float, ...], ...]:
-    return tuple(map(tuple, rounds))
-
-
-def _latency(journal: Journal, series: Series) -> Latency:
-    rounds = journal.rounds_of(series)
-    untraced = journal.latencies_ms(series, rounds)
-    traced = journal.latencies_ms(series, min(rounds, TRACED_ROUNDS), "traced")
-    entries = journal.ended_well("untraced", series)
-    return Latency(
+        end_to_end_rounds_ms=tuple(map(tuple, untraced)),
+        traced_rounds_ms=tuple(map(tuple, traced)),
         experiment=series.experiment,
         threads=series.threads,
         rounds=len(entries),
@@ -333,10 +323,8 @@ def compute_figures(
     """Compute all figures from the journal and write them."""
     manifest = with_results(manifest, config, journal, place)
     by_series = latencies(manifest, journal)
-    for result in manifest.results:
-        if latency := by_series.get(result.series):
-            stats = robust_stats(result, latency, journal, manifest.model)
-            write_record(place.of_series(result.series, names.ROBUST_STATS), stats)
+    for series, stats in by_series.items():
+        write_record(place.of_series(series, names.ROBUST_STATS), stats)
     manifest = with_results(manifest, config, journal, place)  # with the files just written
     metrics = compute_metrics(manifest, journal, place.path, by_series)
     write_record(place.path / names.METRICS, metrics)

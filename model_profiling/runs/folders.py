@@ -6,7 +6,7 @@ import glob
 import os
 from collections.abc import Iterable
 from contextlib import AbstractContextManager
-from difflib import SequenceMatcher
+from difflib import get_close_matches
 from pathlib import Path
 
 from model_profiling.config import names
@@ -54,7 +54,6 @@ def expand_runs(folders: Iterable[Path]) -> tuple[Path, ...]:
     return tuple({run_dir.resolve(): run_dir for run_dir in every}.values())
 
 
-_ALIKE = 0.35
 _DEEPEST = 64
 """Folders in each other; a run has three. Python walks a thousand at most."""
 
@@ -66,21 +65,10 @@ def no_run(named: Path) -> InputError:
     out = Path(*named.parts[:depth])
     homes = [out / "runs", *Path().glob(f"[!.]*/{glob.escape(out.name)}/runs")] if depth else [Path()]
     manifests = (
-        manifest
-        for home in homes
-        for deep in ("*", "*/*")
-        for manifest in home.glob(f"{deep}/{names.MANIFEST}")
+        path for home in homes for deep in ("*", "*/*") for path in home.glob(f"{deep}/{names.MANIFEST}")
     )
-    alike = {
-        manifest.parent: SequenceMatcher(None, str(named), str(manifest.parent)).ratio()
-        for manifest in manifests
-    }
-    near = max(alike, key=alike.__getitem__, default=None)
-    cure = (
-        f"did you mean {near}?"
-        if near and alike[near] > _ALIKE
-        else "use a folder written by sme2prof profile or run"
-    )
+    near = get_close_matches(str(named), (str(path.parent) for path in manifests), n=1, cutoff=0.35)
+    cure = f"did you mean {near[0]}?" if near else "use a folder written by sme2prof profile or run"
     return InputError(f"there is no run directory {named}", cure)
 
 

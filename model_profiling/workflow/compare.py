@@ -295,10 +295,7 @@ def _matched(
 
 
 def _compared(
-    before: MeasurementSeries,
-    after: MeasurementSeries,
-    why_not: str | None,
-    same_run: bool,
+    before: MeasurementSeries, after: MeasurementSeries, why_not: str | None, same_run: bool
 ) -> SeriesComparison:
     pairing = None
     notes = []
@@ -325,8 +322,8 @@ def _end_to_end(
     why_not: str | None,
 ) -> tuple[Speedup, bool]:
     """Use latencies without the tracer if both sides have them; never mix traced and untraced."""
-    if before.timed.rounds and after.timed.rounds:
-        return compare_timed(before.timed, after.timed, same_run=same_run, not_comparable=why_not), False
-    if pairing is not None:
+    both = before.timed.rounds and after.timed.rounds
+    if pairing is not None and not both:
         return pairing.e2e, True
-    return compare_timed(Timed(), Timed(), same_run=same_run, not_comparable=why_not), False
+    sides = (before.timed, after.timed) if both else (Timed(), Timed())
+    return compare_timed(*sides, same_run=same_run, not_comparable=why_not), False

@@ -160,6 +160,11 @@ def _side(dtype: str, outcome: ProfileOutcome, folder: Path) -> DtypeSide:
     if headline is not None and headline.dumps is not None and headline.times.are_latencies:
         outside = [operator for operator in headline.dumps.operators if not operator.delegated]
         outside_share = headline.dumps.spent_by(outside).share
+    projected, projection = None, data.outlook.headline
+    if projection is not None:
+        shortest, longest = projection.ms(projection.high), projection.ms(projection.low)
+        if shortest is not None and longest is not None:
+            projected = Projected(shortest, longest, FACTORS_FROM)
     failed = next(iter(outcome.main.failed), None)
     return DtypeSide(
         dtype=dtype,
@@ -169,7 +174,7 @@ def _side(dtype: str, outcome: ProfileOutcome, folder: Path) -> DtypeSide:
         size_bytes=export.size_bytes,
         runs=tuple(files.relative_posix(folder, data_of_run.run.path) for data_of_run in outcome.runs),
         latency=latency,
-        projected=_projected(data),
+        projected=projected,
         sme2=on_sme2(data),
         delegates=export.coverage.partitions,
         operators_inside=export.coverage.delegated,
@@ -181,27 +186,12 @@ def _side(dtype: str, outcome: ProfileOutcome, folder: Path) -> DtypeSide:
     )
 
 
-def _projected(data: ReportData) -> Projected | None:
-    projection = data.outlook.headline
-    if projection is None:
-        return None
-    shortest, longest = projection.ms(projection.high), projection.ms(projection.low)
-    if shortest is None or longest is None:
-        return None
-    return Projected(shortest, longest, FACTORS_FROM)
-
-
 def on_sme2(data: ReportData) -> OnSme2:
     coverage = data.outlook.coverage
     if not coverage.tested:
         return OnSme2("not tested", coverage.reason)
-    return OnSme2(
-        "executed",
-        coverage.reason,
-        len(coverage.proven),
-        len(coverage.operators),
-        coverage.arithmetic_share,
-    )
+    ran, operators = len(coverage.proven), len(coverage.operators)
+    return OnSme2("executed", coverage.reason, ran, operators, coverage.arithmetic_share)
 
 
 def _accuracy(export: ExportResult) -> DtypeAccuracy | None:

@@ -27,7 +27,6 @@ from model_profiling.program.language import (
     smaller_weights,
 )
 from model_profiling.report.breakdown import time_shares
-from model_profiling.report.data import ReportData
 from model_profiling.report.language import (
     CaseFinding,
     Language,
@@ -57,15 +56,6 @@ PROMPTS, POSITIONS = (32, 128, 512), (0, 256, 1024)
 REPORT, FACTS = "llm.md", names.LANGUAGE
 BUDGET_S = 10.0
 """For each prompt and each position."""
-
-
-_WITHOUT_TIMES = (
-    "longer prompts and later positions, because emulation gives no times and the kernels are the same; "
-    "--prompt and --context ask for them, --target host measures this CPU"
-)
-
-
-_QUICK = "longer prompts and later positions, because of --quick; --prompt and --context ask for them"
 
 
 @dataclass(frozen=True, slots=True)
@@ -141,20 +131,18 @@ def profile_language(
             if given[planned_case.phase] is not None or planned_case is shortest[planned_case.phase]
         ]
         if fewer != planned:
-            planned, left_out = fewer, (_QUICK if options.quick else _WITHOUT_TIMES, *left_out)
+            why = "of --quick" if options.quick else "emulation gives no times and the kernels are the same"
+            longer = f"longer prompts and later positions, because {why}; --prompt and --context ask for them"
+            planned, left_out = fewer, (longer, *left_out)
     outcomes: list[ProfileOutcome] = []
     for _, members in groupby(planned, lambda planned_case: planned_case.phase):
         # The cases of a phase take turns. Kernels are the same for every length above 1 and at every
         # position: one proof for each phase.
         cases_of_phase = [planned_case.case for planned_case in members]
-        longer = {"budget_s": options.budget_s * len(cases_of_phase)} if options.budget_s else {}
+        budget = {"budget_s": options.budget_s * len(cases_of_phase)} if options.budget_s else {}
+        asked = options.model_copy(update=budget)
         outcomes += profile_programs(
-            [program],
-            options.model_copy(update=longer),
-            run,
-            cases=cases_of_phase,
-            one_proof=True,
-            progress=progress,
+            [program], asked, run, cases=cases_of_phase, one_proof=True, progress=progress
         )
     home = names.runs_folder(program, options.outdir)
     cases = tuple(
@@ -167,17 +155,23 @@ def profile_language(
         for remark in outcome.all_remarks
     )
     warnings = warning_lines(remarks)
-    data = next(
-        (
-            outcome.main.data
-            for planned_case, outcome in zip(planned, outcomes, strict=True)
-            if planned_case.phase == "answer"
-        ),
-        outcomes[0].main.data,
-    )
-    language = replace(
-        _gather(program, phases, cases, data, left_out),
-        slope=_slope([pair for pair in zip(planned, outcomes, strict=True) if pair[0].phase == "answer"]),
+    answers = [pair for pair in zip(planned, outcomes, strict=True) if pair[0].phase == "answer"]
+    data = (answers[0][1] if answers else outcomes[0]).main.data
+    manifest = data.run.manifest
+    language = Language(
+        model=names.variant_of(program)[0],
+        program=program.name,
+        sha256=manifest.model_sha256 if manifest else "",
+        size_bytes=program.stat().st_size,
+        cpu=data.cpu,
+        has_sme2=data.has_sme2,
+        is_arm=data.is_arm,
+        context=phases.context,
+        cases=cases,
+        read=ReadPerToken(*read_per_step(phases.step.method), smaller_weights(phases.step.method)),
+        bandwidth=next((rate for _, rate in sorted(data.run.memory_rates.items())), None),
+        left_out=left_out,
+        slope=_slope(answers),
         warnings=tuple(str(line) for line in warnings),
     )
     files.write_json(home / FACTS, language.facts())
@@ -234,30 +228,6 @@ def _case(phase: Phase, named: tuple[str, ...], tokens: int, position: int) -> P
     )
 
 
-def _gather(
-    program: Path,
-    phases: LanguageModel,
-    cases: tuple[LanguageCase, ...],
-    data: ReportData,
-    left_out: tuple[str, ...],
-) -> Language:
-    manifest = data.run.manifest
-    return Language(
-        model=names.variant_of(program)[0],
-        program=program.name,
-        sha256=manifest.model_sha256 if manifest else "",
-        size_bytes=program.stat().st_size,
-        cpu=data.cpu,
-        has_sme2=data.has_sme2,
-        is_arm=data.is_arm,
-        context=phases.context,
-        cases=cases,
-        read=ReadPerToken(*read_per_step(phases.step.method), smaller_weights(phases.step.method)),
-        bandwidth=next((rate for _, rate in sorted(data.run.memory_rates.items())), None),
-        left_out=left_out,
-    )
-
-
 def _measured_case(planned: PlannedCase, outcome: ProfileOutcome, home: Path) -> LanguageCase:
     data = outcome.main.data
     latencies = []
@@ -272,16 +242,10 @@ def _measured_case(planned: PlannedCase, outcome: ProfileOutcome, home: Path) ->
         latencies.append(
             PhaseLatency(series.experiment, series.threads or 1, experiment.sme2, median, low, high, measured)
         )
-    headline, outlook = data.headline, data.outlook
-    coverage = outlook.coverage
+    headline, coverage, projection = data.headline, data.outlook.coverage, data.outlook.headline
     switched = (pair.speedup for pair in data.pairs if data.run.switches_sme2(pair.pair))
     timed = headline.dumps if headline and data.run.times.are_latencies else None
     shares = time_shares(timed) if timed else {}
-    findings = tuple(
-        CaseFinding(finding.id, finding.title, finding.action, finding.max_gain_pct)
-        for finding in data.findings
-    )
-    projection = outlook.headline
     return LanguageCase(
         phase=planned.phase,
         method=planned.case.method,
@@ -294,21 +258,22 @@ def _measured_case(planned: PlannedCase, outcome: ProfileOutcome, home: Path) ->
         parts={name: share / 100 for name, share in shares.items()},
         sme2_operators=(len(coverage.proven), len(coverage.operators)) if coverage.tested else None,
         kernels=_kernels(outcome),
-        findings=findings,
+        findings=tuple(
+            CaseFinding(finding.id, finding.title, finding.action, finding.max_gain_pct)
+            for finding in data.findings
+        ),
     )
 
 
 def _slope(answers: Sequence[tuple[PlannedCase, ProfileOutcome]]) -> tuple[float, float, float] | None:
     """What a token takes longer for every 1,000 tokens of context, over the launches that all positions
     share."""
-    measured = [
-        (planned.position, outcome.main.run.journal, outcome.main.data.headline)
-        for planned, outcome in answers
-    ]
     timed_at = [
-        (position, timed(journal, headline.series))
-        for position, journal, headline in measured
-        if journal is not None and headline is not None and headline.latency is not None
+        (planned.position, timed(journal, headline.series))
+        for planned, outcome in answers
+        if (journal := outcome.main.run.journal) is not None
+        and (headline := outcome.main.data.headline) is not None
+        and headline.latency is not None
     ]
     if len(timed_at) < max(2, len(answers)):
         return None

@@ -40,7 +40,7 @@ from model_profiling.runs.measure import measure_runs
 from model_profiling.runs.schedule import emulated_seconds
 from model_profiling.statistics.speedup import Speedup, Verdict
 from model_profiling.targets import Target, open_target, plan_targets
-from model_profiling.workflow.compare_programs import ProgramsCompared, compare_programs, one_program
+from model_profiling.workflow.compare_programs import compare_programs, one_program
 from model_profiling.workflow.dtypes import on_sme2
 from model_profiling.workflow.measure import RunOptions, run_together
 from model_profiling.workflow.profile import (
@@ -110,7 +110,10 @@ def optimize_model(
     compared = None
     if program and not search.not_timed:
         try:
-            compared = _confirm(original.pte, program, search, home)
+            progress.stage("measuring the choice again, on fresh turns")
+            fresh = search.measuring.model_copy(update={"outdir": home})
+            again = replace(run, force=True)
+            compared = compare_programs(original.pte, program, fresh, again, progress=progress)
         except BaseException:  # an interruption, too: what was not confirmed is no result
             _remove(program)
             raise
@@ -368,12 +371,6 @@ def _move(program: Path, folder: Path) -> Path:
 def _remove(program: Path) -> None:
     for path in sorted(program.parent.glob(f"{program.name}*")):
         path.unlink()
-
-
-def _confirm(original: Path, program: Path, search: _Search, home: Path) -> ProgramsCompared:
-    search.progress.stage("measuring the choice again, on fresh turns")
-    options, run = search.measuring.model_copy(update={"outdir": home}), replace(search.run, force=True)
-    return compare_programs(original, program, options, run, progress=search.progress)
 
 
 def _facts(made: ExportResult, home: Path, run_dir: Path | None, proof: _Proof) -> ProgramFacts:

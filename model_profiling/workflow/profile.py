@@ -12,11 +12,7 @@ from pydantic import BeforeValidator, Field, model_validator
 
 from model_profiling.config import names
 from model_profiling.config.series import Diagnostic, WarningLine, warning_lines
-from model_profiling.config.settings import (
-    Inputs,
-    ProfileConfig,
-    Schedule,
-)
+from model_profiling.config.settings import Inputs, ProfileConfig, Schedule
 from model_profiling.core import files
 from model_profiling.core.errors import InputError, ProfilingError, SetupError
 from model_profiling.core.files import as_path
@@ -90,11 +86,6 @@ class ProfileOptions(Schedule):
     def _given(cls, raw: Mapping[str, object]) -> dict[str, object]:
         return {name: value for name, value in raw.items() if value is not None}
 
-    def model_post_init(self, _context: object) -> None:
-        if self.quick and self.precision is not None:
-            short = f"quick makes {EXACT_ROUNDS} launches, too few to reach a precision"
-            raise InputError(short, "leave --quick or --precision out")
-
     def given(self, names: Collection[str]) -> dict[str, Any]:
         """The settings among `names` that were given, or that `quick` sets."""
         usual = QUICK if self.quick else {}
@@ -115,12 +106,8 @@ def find_or_export(
     if the result could differ; a user's own model is always exported, because its dependencies are unknown.
     """
     options, progress = options or ProfileOptions(), progress or Silent()
-    dtype, backend, calibration, keep = (
-        dtype or options.dtype,
-        options.backend,
-        options.calibration,
-        options.keep,
-    )
+    dtype, backend = dtype or options.dtype, options.backend
+    calibration, keep = options.calibration, options.keep
     if isinstance(model, str) and model.endswith(".pte"):
         program = under_either_name(Path(model))
         if not program.is_file():
@@ -128,9 +115,7 @@ def find_or_export(
         given = {"--dtype": dtype, "--backend": backend, "--calibrate": calibration, "--keep": keep}
         for option, value in {**given, "--optimize": options.optimize}.items():
             if value:
-                raise InputError(
-                    f"{program} is exported already", f"{option} applies to models; leave it out"
-                )
+                raise InputError(f"{program} is exported already", f"{option} is for models; leave it out")
         return program
     dtype, backend = dtype or "fp32", backend or "xnnpack"
     artifacts = options.outdir / "artifacts" if options.outdir else None
@@ -335,7 +320,10 @@ def profile_programs(
     with contextlib.ExitStack() as held:
         measured = measure_runs([(config, main_run) for config in configs], target, progress, held)
         if plan.evidence == plan.main:
-            unused = _without_effect(target, options)
+            why = f"times on target {target.name} are not latencies, so each experiment runs once"
+            unused = (Diagnostic(None, "no_effect", "--budget has no effect", why),)
+            if target.timings_are_latency or options.budget_s is None:
+                unused = ()
             mains = [publish(measured_run, main_run, progress) for measured_run in measured]
             return tuple(
                 ProfileOutcome(program, plan, main, main.data, unused, case)
@@ -381,7 +369,10 @@ def make_config(
     """Return the config for one target: SME2 on and off, on alone, or a ladder."""
     case, repeats = case or ProgramCase(), options.given(("runs", "warmup"))
     kinds = ("on",) if options.quick and not target.timings_are_latency else ("on", "off")
-    threads = options.threads or _up_to_cores(target)
+    threads = options.threads
+    if not threads:  # powers of two up to the number of cores
+        cores = (target.facts().cores or 1) if target.timings_are_latency else 1
+        threads = tuple(dict.fromkeys((*(1 << place for place in range(cores.bit_length())), cores)))
     rungs = [RungAsked(name, (), threads) for name in ((LADDER,) if options.ladder else kinds)]
     return make_rung_config(
         target,
@@ -396,12 +387,6 @@ def make_config(
     )
 
 
-def _up_to_cores(target: Target) -> tuple[int, ...]:
-    cores = (target.facts().cores or 1) if target.timings_are_latency else 1
-    powers = (1 << place for place in range(cores.bit_length()))
-    return tuple(dict.fromkeys((*powers, cores)))
-
-
 def _given_up(target: Target, options: ProfileOptions) -> tuple[Diagnostic, ...]:
     """Return what `quick` costs, for the report."""
     if not options.quick or (options.ladder and not target.timings_are_latency):
@@ -410,20 +395,3 @@ def _given_up(target: Target, options: ProfileOptions) -> tuple[Diagnostic, ...]
     if target.timings_are_latency:
         cost = "makes intervals wider"
     return (Diagnostic(None, "quick", f"--quick {cost}", "leave --quick out to get the full answer"),)
-
-
-_ABOUT_LATENCY = ("runs", "warmup", "rounds", "precision", "budget_s")
-
-
-def _without_effect(target: Target, options: ProfileOptions) -> tuple[Diagnostic, ...]:
-    """Return a remark for each option that matters only if latencies are measured."""
-    given = () if target.timings_are_latency else options.model_fields_set.intersection(_ABOUT_LATENCY)
-    return tuple(
-        Diagnostic(
-            None,
-            "no_effect",
-            f"--{name.removesuffix('_s')} {getattr(options, name):g} has no effect",
-            f"times on target {target.name} are not latencies, so each experiment runs once",
-        )
-        for name in sorted(given)
-    )
