@@ -7,6 +7,7 @@ timing) of the same program on the same machine are added. Any other run is kept
 
 from __future__ import annotations
 
+import contextlib
 import secrets
 import shutil
 from collections.abc import Collection, Iterable, Iterator
@@ -71,7 +72,11 @@ def begin(
     place, latencies = RunFiles(config.output_root, stem), target.timings_are_latency
     here = fit_to_machine(config, facts.features, latencies)
     head = _head(here.config, start.config_file, target, facts)
-    export = _export_of(config.model, head.model_sha256)
+    export: ExportResult | None = None
+    with contextlib.suppress(ProfilingError):  # not every program was exported here
+        export = read_export(config.model)
+    if export and export.sha256 != head.model_sha256:
+        export = None
     rewritten = export.rewritten if export else {}
     head = replace(
         head, stands_for=here.stands_for, tokens=fed.tokens, position=fed.position, rewrites=rewritten
@@ -186,15 +191,6 @@ def _keep_graph(config: ProfileConfig, fed: Feed, run_dir: Path, sha256: str) ->
         )
         return [Diagnostic(None, "longest_input", seen, "export with a length that divides no other size")]
     return []
-
-
-def _export_of(model: Path, sha256: str) -> ExportResult | None:
-    """Return the export's record; not every program was exported here."""
-    try:
-        export = read_export(model)
-    except ProfilingError:
-        return None
-    return export if export.sha256 == sha256 else None
 
 
 def _about_accuracy(export: ExportResult) -> list[Diagnostic]:

@@ -118,13 +118,11 @@ class Loading:
 
 def memory_of(entries: Sequence[Entry]) -> Memory | None:
     """Return the memory of the process that had most; None if the runner or the system does not say."""
-    entry = max(entries, key=lambda each: each.peak_memory_bytes or 0, default=None)
+    entry = max(entries, key=lambda one: one.peak_memory_bytes or 0, default=None)
     if entry is None or entry.costs is None or not entry.costs.memory_bytes or not entry.peak_memory_bytes:
         return None
     used = _by_words(entry.costs.memory_bytes, _MEMORY)
-    parts = [
-        MemoryPart(what, used[what]) for what in dict.fromkeys(_MEMORY.values()) if used.get(what, 0) > 0
-    ]
+    parts = [MemoryPart(what, count) for what, count in used.items() if count > 0]
     rest = max(0, entry.peak_memory_bytes - sum(part.bytes for part in parts))
     while_loading = entry.costs.peak_stage not in ("set up", "execute")
     parts.append(MemoryPart("not explained", rest))
@@ -134,7 +132,7 @@ def memory_of(entries: Sequence[Entry]) -> Memory | None:
 def loading_of(entries: Sequence[Entry], evidence: Entry | None) -> Loading | None:
     """Return the loading with the median time; `evidence` is the process that loaded from the disk."""
     timed = sorted(
-        (entry for entry in entries if entry.load_ns is not None), key=lambda each: each.load_ns or 0
+        (entry for entry in entries if entry.load_ns is not None), key=lambda one: one.load_ns or 0
     )
     middle = timed[len(timed) // 2] if timed else None
     if middle is None or middle.costs is None:

@@ -4,7 +4,7 @@ execution begins with), and which libraries it needs."""
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -78,8 +78,12 @@ def feed(model: Path, method_name: str, inputs: Inputs) -> Feed:
     phase = phase_of(program, method) if names else None  # a phase has a cache
     if phase is not None and not inputs.sizes and not inputs.files:
         sizes = _longest(phase)
-    if names and not inputs.files:
-        values = {**_first_position(program, method, names, sizes), **values}
+    place = position_input(program, method, names) if names and not inputs.files else None
+    if place is not None:
+        # The beginning of the cache: a made-up position could lie behind its end.
+        number = method.input_numbers[place]
+        count = math.prod(sizes.get(number, method.inputs[place].shape))
+        values.setdefault(number, tuple(map(float, range(count))))
     lengths = lengths_at(method, sizes)
     state = tuple((place.buffer, place.offset, place.tensor.nbytes) for place in method.state)
     fed = Feed(method, tuple(sizes.items()), tuple(values.items()), state, lengths or {}, lengths is None)
@@ -99,18 +103,6 @@ def _longest(phase: Phase) -> dict[int, tuple[int, ...]]:
         return {}
     sizes: dict[int, tuple[int, ...]] = {phase.tokens: (1, phase.most)}
     return {**sizes, phase.position: (phase.most,)} if phase.positions > 1 else sizes
-
-
-def _first_position(
-    program: Program, method: Method, names: Sequence[str], sizes: Mapping[int, Sequence[int]]
-) -> dict[int, tuple[float, ...]]:
-    """The beginning of the cache, if the method has a position: a made-up one could lie behind its end."""
-    place = position_input(program, method, names)
-    if place is None:
-        return {}
-    number = method.input_numbers[place]
-    count = math.prod(sizes.get(number, method.inputs[place].shape))
-    return {number: tuple(map(float, range(count)))}
 
 
 def input_names(model: Path, program: Program, method: Method) -> tuple[str, ...]:

@@ -34,7 +34,7 @@ from model_profiling.runs.journal import Entry, RunStep, seconds_of
 from model_profiling.runs.manifest import Ended
 from model_profiling.runs.measuring import Measuring, scratch_folder
 from model_profiling.runs.schedule import TRIAL, Pace, launch_of, make_order, plan, plan_kept, with_turns
-from model_profiling.statistics.measure import Rule, TurnPlan
+from model_profiling.statistics.measure import Rule
 from model_profiling.statistics.speedup import PRECISION, as_launches, precise_enough
 from model_profiling.targets import LockstepOutcome, Target
 from model_profiling.targets.job import LOG
@@ -258,7 +258,13 @@ class Rounds:
         while attempts < _ATTEMPTS and self._fit[programs] is None:
             turns = plan_kept(first.journal, step.series, step.kind)
             if turns is None and programs in self._paces:
-                turns = self._plan(group, self._paces[programs])
+                runs = max(run.config.experiment(one.series.experiment).runs for run, one in group)
+                alike = [
+                    launch for launch in _groups(self._steps(step.round)) if launch[0][1].kind == step.kind
+                ]
+                limit, most = self._settings.time_limit_s / len(alike), self._settings.rounds
+                traced = runs if step.kind == "traced" else None
+                turns = plan(self._paces[programs], len(group), limit, most, traced)
             seed = f"{first.order.seed}/{step.round}/{step.kind}" if turns else f"{first.order.seed}/trial"
             launched = jobs if turns else [replace(job, etdump=False) for job in jobs]
             launch = launch_of(launched, turns or TRIAL, seed, self._settings.timeout_s)
@@ -275,14 +281,6 @@ class Rounds:
             else:
                 self._paces[programs] = Pace.of(outcome, time.monotonic() - began)
         return reason
-
-    def _plan(self, group: Sequence[_StepOfRun], pace: Pace) -> TurnPlan:
-        _, step = group[0]
-        runs = max(run.config.experiment(step.series.experiment).runs for run, step in group)
-        traced = runs if step.kind == "traced" else None
-        launches = [other for other in _groups(self._steps(step.round)) if other[0][1].kind == step.kind]
-        limit = self._settings.time_limit_s / len(launches)
-        return plan(pace, len(group), limit, self._settings.rounds, traced)
 
     def _keep(
         self, group: Sequence[_StepOfRun], blanks: Sequence[Entry], outcome: LockstepOutcome, began: float

@@ -44,7 +44,11 @@ def compare_outputs(
 def read_output(output: OutputFacts) -> Values:
     """Read the tensor in logical order; bfloat16 becomes float32, which holds it exactly."""
     assert output.file is not None
-    stored = _stored(output)
+    stored = None
+    with contextlib.suppress(TypeError):
+        stored = np.dtype("uint16" if output.dtype == "bfloat16" else output.dtype)
+    if stored is None or stored.kind not in "biufc":
+        raise FormatError(f"{output.file}: {output.dtype!r} is not a number type", "run it again")
     expected, found = math.prod(output.shape) * stored.itemsize, size_of(output.file)
     if found != expected:
         what = f"{output.file} has {found} bytes, which is not the size of {_type_of(output)}"
@@ -62,11 +66,3 @@ def read_output(output: OutputFacts) -> Values:
 
 def _type_of(output: OutputFacts) -> str:
     return f"{output.dtype}{list(output.shape)}"
-
-
-def _stored(output: OutputFacts) -> np.dtype[np.generic]:
-    with contextlib.suppress(TypeError):
-        found = np.dtype("uint16" if output.dtype == "bfloat16" else output.dtype)
-        if found.kind in "biufc":
-            return found
-    raise FormatError(f"{output.file}: {output.dtype!r} is not a number type", "run it again")

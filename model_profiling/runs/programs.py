@@ -74,28 +74,20 @@ class Programs:
             if place.name == names.GRAPH:
                 return read_graph_file(place)
             check_program(place)  # what is no program is not hashed
-            if problem := self._another(place):
-                self.warnings.append(Diagnostic(None, "wrong_program", problem))
+            manifest, sha256 = self._manifest, files.sha256(place)
+            # One that the user names is taken as it is.
+            if self._model is None and manifest and manifest.model_sha256 not in ("", sha256):
+                seen = f"{place} is not the program that was run (its SHA-256 differs), so it is not used"
+                self.warnings.append(Diagnostic(None, "wrong_program", seen))
                 return None
             record = self._etrecord or record_beside(place)
-            etrecord, sha256 = self._record(record) if record else None, files.sha256(place)
-            left = read_undelegated(place, sha256)
+            etrecord, left = self._record(record) if record else None, read_undelegated(place, sha256)
             return ProgramGraph(read_program(place), etrecord, sha256, undelegated=left)
         except (FormatError, InputError) as problem:
             if self._model is not None:
                 raise
             self.warnings.append(Diagnostic(None, "damaged_program", problem.problem, _WITHOUT))
             return None
-
-    def _another(self, place: Path) -> str | None:
-        """Return the problem if the file is proven not to be what was run; accept one that the user names."""
-        expected = self._manifest.model_sha256 if self._manifest else ""
-        if self._model is not None or not expected:
-            return None
-        expected_bytes = self._manifest.model_bytes if self._manifest else 0
-        if (not expected_bytes or place.stat().st_size == expected_bytes) and files.sha256(place) == expected:
-            return None
-        return f"{place} is not the program that was run (its SHA-256 differs), so it is not used"
 
     def _record(self, place: Path) -> EtRecord | None:
         try:
