@@ -36,7 +36,7 @@ from model_profiling.runs import Run
 from model_profiling.runs.evidence import read_evidence
 from model_profiling.runs.folders import runs_in
 from model_profiling.runs.journal import Journal
-from model_profiling.runs.manifest import read_manifest, read_summary_0
+from model_profiling.runs.manifest import read_manifest
 from model_profiling.runs.metrics import read_metrics, read_robust_stats
 from model_profiling.targets.job import Job, read_own_times
 from model_profiling.validation.validate import validate
@@ -244,7 +244,7 @@ READERS: tuple[Reader, ...] = (
         "json",
         50,
         found("runs/*/*_pipeline_summary.json"),
-        beside("m_pipeline_summary.json", lambda folder: (runs_in(folder), read_summary_0(folder))),
+        beside("m_pipeline_summary.json", lambda folder: (runs_in(folder), read_manifest(folder))),
     ),
     Reader(
         "undelegated",

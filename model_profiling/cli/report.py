@@ -12,6 +12,7 @@ from model_profiling.analysis.run import RunAnalysis
 from model_profiling.cli import frame
 from model_profiling.cli.frame import page_facts, pages, print_answers
 from model_profiling.cli.progress import shown_progress
+from model_profiling.config import names
 from model_profiling.config.series import warning_lines
 from model_profiling.core.formatting import plural
 from model_profiling.report.analysis_json import outlook_facts
@@ -25,7 +26,6 @@ from model_profiling.runs.folders import expand_runs
 from model_profiling.workflow.analyse import analyse, write_summary
 from model_profiling.workflow.report import (
     ToolFiles,
-    combined_page,
     parse_tools,
     write_combined_report,
     write_for_tools,
@@ -112,7 +112,8 @@ def report_command(
             path, data = write_report(run_dirs[0], out=out, pictures=pictures, **heading, progress=progress)
             runs = [data]
         else:
-            path = out or combined_page(folders)
+            # In the folder that holds them all, or here.
+            path = out or (folders[0] if len(folders) == 1 else Path()) / names.COMBINED
             runs = write_combined_report(run_dirs, path, pictures=pictures, **heading, progress=progress)
         tool_files = [made for data in runs for made in write_for_tools(data, tools)] if tools else []
     if as_json:

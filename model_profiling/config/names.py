@@ -66,7 +66,7 @@ _THREADS = re.compile(r"_t(\d{1,9})(?:_r\d+)?$")
 _ROUND = re.compile(r"_r(\d{1,9})$")
 _EXEC = re.compile(r"_exec_(?:e2e|all_runs|run\d+|ops_stats|operator_details|category_summary).*$")
 _MADE_OF_DUMPS = (BOUNDARIES, *DUMPS, ROBUST_STATS, KERNELS_CSV, "_timeline.csv", "_all_runs", ".csv")
-_MODEL = re.compile(rf".+?_(?:xnnpack|portable)_{IN_NAMES}_(?=.)")
+_MODEL = re.compile(rf"^.+?_(?:xnnpack|portable)_{IN_NAMES}_(?=.)")
 _VARIANT = re.compile(rf"_((?:xnnpack|portable)_{IN_NAMES})$")
 
 
@@ -131,16 +131,12 @@ def series_of_dump(path: Path, folder: Path) -> tuple[Series, int]:
     in_rounds = path.parent.name == ROUNDS
     home = path.parent.parent if in_rounds else path.parent
     threads, number = _THREADS.search(stem), _ROUND.search(stem)
-    experiment = home.name if home.resolve() != folder.resolve() else _experiment_in(stem)
+    experiment = home.name
+    if home.resolve() == folder.resolve():
+        # `mac_sme2_on` of `toy_cnn_xnnpack_fp16_mac_sme2_on_t1`, for kits with one folder of dumps.
+        experiment = _MODEL.sub("", _THREADS.sub("", stem), count=1)
     series = Series(experiment, int(threads[1]) if threads else None)
     return series, int(number[1]) if number and in_rounds else 0
-
-
-def _experiment_in(stem: str) -> str:
-    """Return `mac_sme2_on` from `toy_cnn_xnnpack_fp16_mac_sme2_on_t1`, for kits with one folder of dumps."""
-    name = _THREADS.sub("", stem)
-    model = _MODEL.match(name)
-    return name[model.end() :] if model else name
 
 
 def variant_of(program: Path) -> tuple[str, str]:

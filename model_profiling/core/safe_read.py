@@ -96,11 +96,6 @@ def check_regular(path: Path) -> Path:
     return path
 
 
-def size_of(path: Path) -> int:
-    with open_regular(path) as stream:
-        return os.fstat(stream.fileno()).st_size
-
-
 def read_bytes(path: Path, most: int = MOST_BINARY, *, follow: bool = False) -> bytes:
     """Return the content of `path`; refuse more than `most` bytes before reading them."""
     with open_regular(path, follow=follow) as stream:

@@ -10,7 +10,7 @@ from __future__ import annotations
 import contextlib
 import secrets
 import shutil
-from collections.abc import Collection, Iterable, Iterator
+from collections.abc import Collection, Iterable
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Literal
@@ -21,7 +21,7 @@ from model_profiling._version import __version__
 from model_profiling.config import names
 from model_profiling.config.names import MANIFEST, RunFiles, earlier_name
 from model_profiling.config.series import Diagnostic, StandsFor, without_switch
-from model_profiling.config.settings import ComparePair, Experiment, ProfileConfig, Side
+from model_profiling.config.settings import Experiment, ProfileConfig
 from model_profiling.core import files
 from model_profiling.core.errors import FormatError, InputError, ProfilingError
 from model_profiling.core.stdio import Progress
@@ -41,7 +41,6 @@ from model_profiling.runs.manifest import (
     Session,
     TargetFacts,
     read_manifest,
-    read_summary_0,
 )
 from model_profiling.runs.measuring import Measuring
 from model_profiling.runs.schedule import make_order
@@ -214,7 +213,7 @@ def settle_earlier(
     """Decide what happens to an earlier run in `run_dir` before the new one (`head`) starts. Return the run
     to go on with, or where it was moved to. The caller holds the lock."""
     check_directory(run_dir)
-    earlier = read_manifest(run_dir) or read_summary_0(run_dir)
+    earlier = read_manifest(run_dir)
     if earlier is None or not (earlier.version_0 or has_journal(run_dir)):
         return None, None
     relation = "other" if force or earlier.version_0 else _relation(earlier, head)
@@ -326,7 +325,7 @@ def reopen(config: ProfileConfig) -> Measured:
     """Reopen the run directory of an earlier session, and compute its figures again for `config`. The model
     may be gone; then the manifest's record of it counts. Only what is compared can differ from before."""
     refuse_links_out(config.output_root)
-    manifest = read_manifest(config.output_root) or read_summary_0(config.output_root)
+    manifest = read_manifest(config.output_root)
     if manifest is None:
         raise InputError(
             f"{config.output_root} holds no run to analyse", "run it first, without --analysis-only"
@@ -408,8 +407,15 @@ def fit_to_machine(config: ProfileConfig, features: Collection[str], latencies: 
         names |= dict.fromkeys(old, name)
         if old != (name,):
             stands_for.append(StandsFor(name, old))
-    pairs = tuple(_pairs(config.analysis.compare_pairs, names))
-    analysis = config.analysis.model_copy(update={"compare_pairs": pairs})
+    pairs = []  # those that still have two different sides
+    for pair in config.analysis.compare_pairs:
+        before, after = (
+            side.model_copy(update={"experiment": names[side.experiment]})
+            for side in (pair.baseline, pair.candidate)
+        )
+        if before != after:
+            pairs.append(pair.model_copy(update={"baseline": before, "candidate": after}))
+    analysis = config.analysis.model_copy(update={"compare_pairs": tuple(pairs)})
     update = {"experiments": tuple(merged), "analysis": analysis}
     return OnCpu(config.model_copy(update=update), tuple(stands_for))
 
@@ -420,14 +426,3 @@ def _free_name(first: str, taken: Collection[str]) -> str:
     while free != first and free in taken:
         number, free = number + 1, f"{name}_{number}"
     return free
-
-
-def _pairs(pairs: Iterable[ComparePair], names: dict[str, str]) -> Iterator[ComparePair]:
-    """The pairs that still have two different sides."""
-    for pair in pairs:
-        before, after = (
-            Side(experiment=names[side.experiment], threads=side.threads)
-            for side in (pair.baseline, pair.candidate)
-        )
-        if before != after:
-            yield pair.model_copy(update={"baseline": before, "candidate": after})

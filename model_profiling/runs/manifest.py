@@ -307,9 +307,10 @@ class Manifest:
 
 
 def read_manifest(run_dir: Path) -> Manifest | None:
+    """Return the manifest; of the earlier kit, which wrote none in some runs, its pipeline summary as one."""
     path = run_dir / names.MANIFEST
     if not is_there(path):
-        return None
+        return _of_summary_0(run_dir)
 
     def today(content: JsonObject) -> JsonObject:
         earlier = "schema_version" not in content and is_manifest_0(content)
@@ -319,8 +320,7 @@ def read_manifest(run_dir: Path) -> Manifest | None:
     return _own_files_only(read_record(Manifest, path, fix, today), path)
 
 
-def read_summary_0(run_dir: Path) -> Manifest | None:
-    """Read the pipeline summary of the earlier kit, for runs in which it wrote no manifest."""
+def _of_summary_0(run_dir: Path) -> Manifest | None:
     for path in sorted(run_dir.glob(f"*{names.SUMMARY}")):
         content = read_json_object(path, MEASURE_AGAIN)
         if is_summary_0(content):

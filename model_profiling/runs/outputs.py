@@ -10,7 +10,7 @@ from dataclasses import replace
 import numpy as np
 
 from model_profiling.core.errors import FormatError, InputError
-from model_profiling.core.safe_read import read_bytes, size_of
+from model_profiling.core.safe_read import read_bytes
 from model_profiling.runner.result import OutputFacts
 from model_profiling.statistics.parity import Parity, Values, compare_arrays, together
 
@@ -49,11 +49,10 @@ def read_output(output: OutputFacts) -> Values:
         stored = np.dtype("uint16" if output.dtype == "bfloat16" else output.dtype)
     if stored is None or stored.kind not in "biufc":
         raise FormatError(f"{output.file}: {output.dtype!r} is not a number type", "run it again")
-    expected, found = math.prod(output.shape) * stored.itemsize, size_of(output.file)
-    if found != expected:
-        what = f"{output.file} has {found} bytes, which is not the size of {_type_of(output)}"
-        raise FormatError(what, "run it again")
     raw = read_bytes(output.file)
+    if len(raw) != math.prod(output.shape) * stored.itemsize:
+        what = f"{output.file} has {len(raw)} bytes, which is not the size of {_type_of(output)}"
+        raise FormatError(what, "run it again")
     values = np.frombuffer(raw, dtype=stored)
     if output.dtype == "bfloat16":
         values = (values.astype(np.uint32) << 16).view(np.float32)

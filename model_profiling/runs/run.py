@@ -28,7 +28,7 @@ from model_profiling.runs.comparability import Origin, differ_in_sme2_alone, why
 from model_profiling.runs.evidence import Evidence, read_evidence
 from model_profiling.runs.folders import holds_run, no_run, refuse_links_out, runs_below
 from model_profiling.runs.journal import Journal, has_journal
-from model_profiling.runs.manifest import Manifest, Result, TargetFacts, read_manifest, read_summary_0
+from model_profiling.runs.manifest import Manifest, Result, TargetFacts, read_manifest
 from model_profiling.runs.metrics import Metrics, PairSpeedup, RobustStats, read_metrics, read_robust_stats
 from model_profiling.runs.programs import Programs
 from model_profiling.runs.times import EarlierFiles, Times, times_without_manifest
@@ -98,7 +98,6 @@ class Run:
         manifest = manifest or read_manifest(path)
         if manifest is None:
             _refuse_other_runs(path)
-            manifest = read_summary_0(path)
         if manifest is not None and manifest.version_0:
             manifest = replace(manifest, target=TargetFacts(times=times or Times.UNKNOWN))
         metrics = read_metrics(path / names.METRICS)

@@ -72,11 +72,6 @@ def write_page(blocks: Sequence[Block], path: Path, title: str, *, pictures: boo
     return path
 
 
-def combined_page(folders: Sequence[Path]) -> Path:
-    """Return the default path for a page of several runs: in the folder that holds them, or here."""
-    return folders[0] / names.COMBINED if len(folders) == 1 else Path(names.COMBINED)
-
-
 def write_combined_report(
     run_dirs: Sequence[Path],
     out: Path,

@@ -88,9 +88,8 @@ def _write_archive(path: Path, content: Mapping[str, bytes]) -> None:
     with zipfile.ZipFile(whole, "w") as archive:
         for name, body in content.items():
             entry = zipfile.ZipInfo(f"{Path(names.SHARED_ARCHIVE).stem}/{name}", _MOMENT)
-            entry.compress_type = zipfile.ZIP_DEFLATED
             entry.external_attr = 0o644 << 16
-            archive.writestr(entry, body)
+            archive.writestr(entry, body, zipfile.ZIP_DEFLATED)
     files.write_out(path, whole.getvalue())
 
 
