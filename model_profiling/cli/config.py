@@ -8,12 +8,7 @@ from pathlib import Path
 import click
 
 from model_profiling.cli import frame
-from model_profiling.config.new_config import (
-    config_schema,
-    config_template,
-    free_path,
-    sweep_schema,
-)
+from model_profiling.config.new_config import config_schema, config_template, free_path, sweep_schema
 from model_profiling.config.reading import (
     ConfigError,
     Problem,

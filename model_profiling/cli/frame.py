@@ -207,11 +207,7 @@ def budget_of(usual: str, more: str = "(at least six launches are made)") -> Dec
 
 budget_option = budget_of("30")
 threads_option = click.option(
-    "--threads",
-    type=Counts(),
-    default="1",
-    show_default=True,
-    help="Thread counts, such as 1,2,4.",
+    "--threads", type=Counts(), default="1", show_default=True, help="Thread counts, such as 1,2,4."
 )
 calibrate_option = click.option(
     "--calibrate",

@@ -77,13 +77,7 @@ def add(
 @click.option("--model", help="Only runs of this model.")
 @click.option("--device", metavar="NAME", help="Only runs of this device.")
 @click.option("--tag", help="Only runs with this tag.")
-@click.option(
-    "--last",
-    type=click.IntRange(1, _MOST_SHOWN),
-    default=50,
-    show_default=True,
-    help="How many.",
-)
+@click.option("--last", type=click.IntRange(1, _MOST_SHOWN), default=50, show_default=True, help="How many.")
 def list_runs(*, store: str | None, last: int, as_json: bool, **filters: Any) -> None:
     """List the runs of a store, the newest first."""
     from model_profiling.runs.times import NOT_ARM, marked
@@ -182,18 +176,8 @@ store_command = frame.group(
     help="Only runs measured since this day or time (UTC), such as 2026-09-01 or 2026-09-01T08:30.",
 )
 @frame.store_option
-@click.option(
-    "--out",
-    type=frame.FILE,
-    help="Also write a page: .html, or .md with an .html beside it.",
-)
-def history_command(
-    *,
-    store: str | None,
-    out: Path | None,
-    as_json: bool,
-    **question: Any,
-) -> None:
+@click.option("--out", type=frame.FILE, help="Also write a page: .html, or .md with an .html beside it.")
+def history_command(*, store: str | None, out: Path | None, as_json: bool, **question: Any) -> None:
     """Show a model's latency over all runs of a store, and when it changed.
 
     Each combination of device, number format, experiment and thread count is a series. The rate of false

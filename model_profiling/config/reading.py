@@ -20,13 +20,7 @@ from pydantic_core import ErrorDetails
 
 from model_profiling.compat.earlier_config import json_cure, translate
 from model_profiling.config.series import Diagnostic, Series, warning_lines
-from model_profiling.config.settings import (
-    BUILTIN,
-    Experiment,
-    ProfileConfig,
-    Side,
-    shown,
-)
+from model_profiling.config.settings import BUILTIN, Experiment, ProfileConfig, Side, shown
 from model_profiling.core.errors import InputError, ProfilingError
 from model_profiling.core.formatting import did_you_mean
 from model_profiling.core.hints import build_runners

@@ -85,14 +85,6 @@ def switch_in_name(text: str) -> Switch | None:
     return "on" if any(mark in lowered for mark in _ON_MARKS) else None
 
 
-def switch_in_label(text: str) -> Switch | None:
-    """Like `switch_in_name`, for what people call a side: `SME2 off`, `Off`."""
-    if switch := switch_in_name(text.replace(" ", "_")):
-        return switch
-    words = {word.lower() for word in _BARE.findall(text)}
-    return None if len(words) != 1 else "off" if "off" in words else "on"
-
-
 def make_pair(baseline: Series, candidate: Series, label: str | None = None) -> Pair:
     return Pair(label or default_label(baseline, candidate), baseline, candidate)
 

@@ -206,7 +206,7 @@ def sha256(path: Path) -> str:
 # Locks: one process at a time. The kernel holds the lock and drops it when the process ends in any way, so a
 # lock is never stale. The file's content only tells people who holds it.
 
-# `check_free` takes the lock for a moment; wait that long before reporting it as in use.
+# Who looks whether a lock is free takes it for a moment; wait that long before reporting it as in use.
 _MOMENT_S, _POLL_S = 0.2, 0.05
 _LONGEST_HOLDER = 160
 
@@ -252,34 +252,27 @@ class LockFile:
     def check_free(self) -> None:
         """Raise an error if the lock is held alone. It may be taken a moment later: `held` decides."""
         # A shared lock: a reader may get no exclusive one. If locking fails, `held` reports it.
-        with self._looking() as handle, contextlib.suppress(OSError):
-            if handle is not None:
-                self._take(handle, fcntl.LOCK_SH)
+        if name := self._look(fcntl.LOCK_SH):
+            raise self._in_use(name)
 
     def holder(self) -> str | None:
         """Return who has the lock, as `process 4711 measures toy_cnn`; of several, the last that came."""
-        with self._looking() as handle:
-            try:
-                if handle is not None:
-                    fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            except BlockingIOError:
-                return _holder(handle or 0)
-            except OSError:
-                return None
-        return None
+        return self._look(fcntl.LOCK_EX)
 
-    @contextlib.contextmanager
-    def _looking(self) -> Iterator[int | None]:
-        """Open the file for reading; None if it was never locked, is not readable or is a link."""
+    def _look(self, how: int) -> str | None:
+        """Return who keeps others from locking it; nobody if it was never locked or cannot be read."""
+        handle = -1
         try:
             handle = os.open(self.path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK)
+            fcntl.flock(handle, how | fcntl.LOCK_NB)
+        except BlockingIOError:
+            return _holder(handle)
         except OSError:
-            yield None
-            return
-        try:
-            yield handle
+            return None
         finally:
-            os.close(handle)
+            if handle >= 0:
+                os.close(handle)
+        return None
 
     def _take(self, handle: int, how: int, waiting: Callable[[str], object] | None = None) -> None:
         until, announced = time.monotonic() + _MOMENT_S, set[str]()
@@ -291,11 +284,14 @@ class LockFile:
                 name = _holder(handle)
                 late = time.monotonic() > until
                 if late and waiting is None:
-                    raise InUseError(f"{self.what} is in use by another run ({name})", self.fix) from problem
+                    raise self._in_use(name) from problem
                 if late and waiting is not None and name not in announced:
                     announced.add(name)
                     waiting(f"waiting: {name}")
             time.sleep(_POLL_S)
+
+    def _in_use(self, name: str) -> InUseError:
+        return InUseError(f"{self.what} is in use by another run ({name})", self.fix)
 
     def _refused(self, problem: OSError) -> InputError:
         fix = self.elsewhere or "choose a folder you may write to"

@@ -26,12 +26,7 @@ from model_profiling.runs.metrics import PairParity, RobustStats, TracerCost
 from model_profiling.runs.outputs import compare_outputs
 from model_profiling.runs.schedule import TRACED_ROUNDS, Order
 from model_profiling.runs.times import times_of_mode
-from model_profiling.statistics.latency import (
-    Interruptions,
-    LatencySummary,
-    latency_warnings,
-    summarize,
-)
+from model_profiling.statistics.latency import Interruptions, LatencySummary, latency_warnings, summarize
 from model_profiling.statistics.measure import disturbance, interrupted_share
 from model_profiling.statistics.parity import Parity
 from model_profiling.statistics.speedup import PRECISION, Speedup, compare_rounds

@@ -11,12 +11,7 @@ from model_profiling.core import files
 from model_profiling.core.errors import FormatError, InputError
 from model_profiling.core.safe_read import inside, is_regular, is_there
 from model_profiling.program.etrecord import read_etrecord
-from model_profiling.program.graph_file import (
-    ProgramGraph,
-    read_graph_file,
-    read_undelegated,
-    record_beside,
-)
+from model_profiling.program.graph_file import ProgramGraph, read_graph_file, read_undelegated, record_beside
 from model_profiling.program.pte import read_program
 from model_profiling.program.records import EtRecord
 from model_profiling.runner.result import check_program

@@ -12,7 +12,7 @@ from model_profiling.analysis.evidence import evidence_record, kernels_of_proces
 from model_profiling.analysis.kernels import read_kernels_csv, write_kernels_csv
 from model_profiling.analysis.run import RunAnalysis, analyse_run
 from model_profiling.config import names
-from model_profiling.config.series import natural_pairs, switch_in_label
+from model_profiling.config.series import natural_pairs, switch_in_name
 from model_profiling.core import files
 from model_profiling.core.errors import InputError, SetupError
 from model_profiling.core.files import StrPath, as_path
@@ -152,11 +152,7 @@ def lacks_sme2(manifest: Manifest) -> bool:
 
 
 def keep_evidence(
-    run_dir: Path,
-    manifest: Manifest,
-    problem: SetupError | None = None,
-    *,
-    given: Evidence | None = None,
+    run_dir: Path, manifest: Manifest, problem: SetupError | None = None, *, given: Evidence | None = None
 ) -> None:
     """Copy evidence from an emulated run of the same program into a run on a CPU without SME2: what is
     `given`, else that of a run beside it. If there is no such run, store the `problem` of the emulation."""
@@ -220,5 +216,5 @@ def _sections_by_name(folder: Path) -> tuple[KernelSection, ...]:
         dump = path.with_name(f"{path.name.removesuffix(ending)}{names.DUMP}")
         series, _ = names.series_of_dump(dump, folder)
         sides[series] = evidence_of_file(series, read_kernels_csv(path))
-    pairs = natural_pairs((series, switch_in_label(series.experiment)) for series in sides)
+    pairs = natural_pairs((series, switch_in_name(series.experiment)) for series in sides)
     return tuple(KernelSection(pair.label, sides[pair.candidate], sides[pair.baseline]) for pair in pairs)

@@ -172,11 +172,7 @@ def run_config(
 
 
 def run_together(
-    configs: Sequence[ProfileConfig],
-    target: Target,
-    options: RunOptions,
-    *,
-    progress: Progress | None = None,
+    configs: Sequence[ProfileConfig], target: Target, options: RunOptions, *, progress: Progress | None = None
 ) -> tuple[RunOutcome, ...]:
     """Measure several configs into their output_roots, with all programs taking turns, and analyse each."""
     progress = progress or Silent()

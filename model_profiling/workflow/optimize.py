@@ -43,13 +43,7 @@ from model_profiling.targets import Target, open_target, plan_targets
 from model_profiling.workflow.compare_programs import compare_programs, one_program
 from model_profiling.workflow.dtypes import on_sme2
 from model_profiling.workflow.measure import RunOptions, run_together
-from model_profiling.workflow.profile import (
-    ProfileOptions,
-    ProgramCase,
-    export_with,
-    make_config,
-    one_case,
-)
+from model_profiling.workflow.profile import ProfileOptions, ProgramCase, export_with, make_config, one_case
 from model_profiling.workflow.report import write_page
 
 _BUDGET_S = 60.0
@@ -292,9 +286,7 @@ class _Search:
             for number, program in enumerate(programs)
         ]
         measured = measure_runs(
-            [(config, replace(self.run, force=True)) for config in configs],
-            self.place,
-            self.progress,
+            [(config, replace(self.run, force=True)) for config in configs], self.place, self.progress
         )
         for failed in (result for run in measured for result in run.failed):
             raise RunError(failed.problem or "a program failed", failed.fix or "profile the model first")
