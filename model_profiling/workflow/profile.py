@@ -314,10 +314,10 @@ def profile_programs(
     with contextlib.ExitStack() as held:
         measured = measure_runs([(config, main_run) for config in configs], target, progress, held)
         if plan.evidence == plan.main:
-            why = f"times on target {target.name} are not latencies, so each experiment runs once"
-            unused = (Diagnostic(None, "no_effect", "--budget has no effect", why),)
-            if target.timings_are_latency or options.budget_s is None:
-                unused = ()
+            unused: tuple[Diagnostic, ...] = ()
+            if options.budget_s is not None and not target.timings_are_latency:
+                why = f"times on target {target.name} are not latencies, so each experiment runs once"
+                unused = (Diagnostic(None, "no_effect", "--budget has no effect", why),)
             mains = [publish(measured_run, main_run, progress) for measured_run in measured]
             return tuple(
                 ProfileOutcome(program, plan, main, main.data, unused, case)
