@@ -186,7 +186,13 @@ def end(child: Child, *, with_all: bool = True) -> None:
     comes before the wait where possible: until the wait, no other process can get its pid."""
     with defer_signals():
         if with_all or not has_ended(child):
-            kill(child)
+            # First: a process that left session and environment is only found while its parent lives.
+            end_all(child.pid if child.returncode is None else 0, child.mark)
+            if child.returncode is None:
+                with contextlib.suppress(ProcessLookupError, PermissionError):
+                    os.killpg(child.pid, signal.SIGKILL)
+                with contextlib.suppress(PermissionError):  # as with sudo
+                    child.kill()
         try:
             child.wait(timeout=_TO_END_S)
         except subprocess.TimeoutExpired as problem:
@@ -197,17 +203,6 @@ def end(child: Child, *, with_all: bool = True) -> None:
             ) from problem
         finally:
             _keeper.note(child.mark, None)
-
-
-def kill(child: Child) -> None:
-    """Kill the child and everything it started; `end` must still be called."""
-    # First, because a process that left the session and the environment is only found while its parent lives.
-    end_all(child.pid if child.returncode is None else 0, child.mark)
-    if child.returncode is None:  # until the wait, no other process can get its pid
-        with contextlib.suppress(ProcessLookupError, PermissionError):
-            os.killpg(child.pid, signal.SIGKILL)
-        with contextlib.suppress(PermissionError):  # as with sudo
-            child.kill()
 
 
 def has_ended(child: Child) -> bool:

@@ -29,7 +29,7 @@ from model_profiling.runs.times import times_of_mode
 from model_profiling.statistics.latency import Interruptions, LatencySummary, latency_warnings, summarize
 from model_profiling.statistics.measure import disturbance, interrupted_share
 from model_profiling.statistics.parity import Parity
-from model_profiling.statistics.speedup import PRECISION, Speedup, compare_rounds
+from model_profiling.statistics.speedup import PRECISION, compare_rounds
 
 
 def schedule_facts(
@@ -145,10 +145,19 @@ def compute_metrics(
 def comparisons(manifest: Manifest, journal: Journal) -> tuple[PairSpeedup, ...]:
     """Return what the latencies say about the run's pairs."""
     settings = AnalysisSettings.model_validate(manifest.settings.get("analysis") or {})
-    return tuple(
-        PairSpeedup(pair.label, pair.baseline, pair.candidate, _speedup(settings, journal, pair))
-        for pair in manifest.pairs or ()
-    )
+    compared = []
+    for pair in manifest.pairs or ():
+        rounds = max(journal.rounds_of(pair.baseline), journal.rounds_of(pair.candidate))
+        speedup = compare_timed(
+            timed(journal, pair.baseline, rounds),
+            timed(journal, pair.candidate, rounds),
+            same_run=True,
+            confidence=settings.confidence,
+            practical_threshold=settings.practical_threshold,
+            not_comparable=pair.not_comparable,
+        )
+        compared.append(PairSpeedup(pair.label, pair.baseline, pair.candidate, speedup))
+    return tuple(compared)
 
 
 def latencies(manifest: Manifest, journal: Journal) -> dict[Series, RobustStats]:
@@ -233,8 +242,7 @@ def _in_turns(entries: Sequence[Entry]) -> bool:
 
 
 def _summary(rounds: list[list[float]]) -> LatencySummary | None:
-    values = [value for latencies in rounds for value in latencies]
-    return summarize(values) if values else None
+    return summarize(values) if (values := [value for of_round in rounds for value in of_round]) else None
 
 
 def _tracer_cost(untraced: list[list[float]], traced: list[list[float]]) -> TracerCost | None:
@@ -246,18 +254,6 @@ def _tracer_cost(untraced: list[list[float]], traced: list[list[float]]) -> Trac
         low=1 / speedup.high - 1 if speedup.high else None,
         high=1 / speedup.low - 1 if speedup.low else None,
         rounds=speedup.rounds,
-    )
-
-
-def _speedup(settings: AnalysisSettings, journal: Journal, pair: Pair) -> Speedup:
-    rounds = max(journal.rounds_of(pair.baseline), journal.rounds_of(pair.candidate))
-    return compare_timed(
-        timed(journal, pair.baseline, rounds),
-        timed(journal, pair.candidate, rounds),
-        same_run=True,
-        confidence=settings.confidence,
-        practical_threshold=settings.practical_threshold,
-        not_comparable=pair.not_comparable,
     )
 
 

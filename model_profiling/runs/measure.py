@@ -33,11 +33,11 @@ from model_profiling.runs.folders import locked
 from model_profiling.runs.journal import Entry, RunStep, seconds_of
 from model_profiling.runs.manifest import Ended
 from model_profiling.runs.measuring import Measuring, scratch_folder
-from model_profiling.runs.schedule import TRIAL, Pace, launch_of, make_order, plan, plan_kept, with_turns
+from model_profiling.runs.schedule import TRIAL, Pace, make_order, plan, plan_kept, with_turns
 from model_profiling.statistics.measure import Rule
 from model_profiling.statistics.speedup import PRECISION, as_launches, precise_enough
 from model_profiling.targets import LockstepOutcome, Target
-from model_profiling.targets.job import LOG
+from model_profiling.targets.job import LOG, LockstepJob
 from model_profiling.targets.machine_lock import measuring_alone, working_beside
 
 Wish = tuple[ProfileConfig, Start]
@@ -266,8 +266,14 @@ class Rounds:
                 traced = runs if step.kind == "traced" else None
                 turns = plan(self._paces[programs], len(group), limit, most, traced)
             seed = f"{first.order.seed}/{step.round}/{step.kind}" if turns else f"{first.order.seed}/trial"
-            launched = jobs if turns else [replace(job, etdump=False) for job in jobs]
-            launch = launch_of(launched, turns or TRIAL, seed, self._settings.timeout_s)
+            launch = LockstepJob(
+                jobs=tuple(jobs if turns else (replace(job, etdump=False) for job in jobs)),
+                cycles=(turns or TRIAL).cycles,
+                turn_length=(turns or TRIAL).turn_length,
+                order_seed=random.Random(seed).getrandbits(32),
+                timeout_s=self._settings.timeout_s,
+                cpu_affinity=jobs[0].cpu_affinity,
+            )
             blanks = [run.blank(step) for run, step in group]
             began = time.monotonic()
             try:

@@ -9,7 +9,7 @@ ratio is free of it.
 from __future__ import annotations
 
 import random
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 from statistics import median
@@ -21,7 +21,7 @@ from model_profiling.program import GraphNode, Instruction, read_program
 from model_profiling.runs.comparability import CLOCK_STEP_MS
 from model_profiling.runs.journal import Entry, Journal, Kind, RunStep
 from model_profiling.statistics.measure import EXACT_ROUNDS, PLANNED_LAUNCHES, TurnPlan, plan_turns
-from model_profiling.targets.job import Job, LockstepJob, LockstepOutcome
+from model_profiling.targets.job import LockstepOutcome
 
 TRACED_ROUNDS = 6
 """Rounds with a traced process beside each untraced one: as many as an exact test needs."""
@@ -157,17 +157,6 @@ def plan_kept(journal: Journal, series: Series, kind: Kind) -> TurnPlan | None:
     """Return the layout of earlier launches of this kind, so that a continued run repeats it."""
     turns = next((entry.turns_ns for entry in journal.ended_well(kind, series) if entry.turns_ns), None)
     return TurnPlan(len(turns[0]), len(turns)) if turns else None
-
-
-def launch_of(jobs: Sequence[Job], turns: TurnPlan, seed: str, timeout_s: float) -> LockstepJob:
-    return LockstepJob(
-        jobs=tuple(jobs),
-        cycles=turns.cycles,
-        turn_length=turns.turn_length,
-        order_seed=random.Random(seed).getrandbits(32),
-        timeout_s=timeout_s,
-        cpu_affinity=jobs[0].cpu_affinity,
-    )
 
 
 def with_turns(entry: Entry, outcome: LockstepOutcome, child: int, launch: str) -> Entry:

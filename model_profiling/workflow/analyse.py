@@ -51,7 +51,13 @@ def analyse(
     What cannot be used is an `InputError`, a damaged file a `FormatError`; in a folder, damaged dumps are
     left out and named in `run.warnings`.
     """
-    run = source if isinstance(source, Run) else open_source(source, times)
+    if isinstance(source, Run):
+        run = source
+    elif isinstance(source, Sequence) and not isinstance(source, str):
+        run = Run.of_files([as_path(path) for path in source], times=times)
+    else:
+        path = as_path(source)
+        run = Run.open(path, times=times) if path.is_dir() else Run.of_files([path], times=times)
     if not run.dumps:
         raise InputError(f"{run.path} contains no .etdump file", "give a folder with dumps")
     named = (None if path is None else as_path(path) for path in (model, etrecord))
@@ -59,14 +65,6 @@ def analyse(
     folder = isinstance(source, Run) or (isinstance(source, str | PathLike) and Path(source).is_dir())
     facts = analyse_run(run, run.programs(*named), tolerant=folder, progress=progress)
     return analysed(facts)
-
-
-def open_source(source: StrPath | Sequence[StrPath], times: Times | None = None) -> Run:
-    """Open a run directory, or files and the run that contains them."""
-    if isinstance(source, Sequence) and not isinstance(source, str):
-        return Run.of_files([as_path(path) for path in source], times=times)
-    path = as_path(source)
-    return Run.open(path, times=times) if path.is_dir() else Run.of_files([path], times=times)
 
 
 def write_analysis(analysis: RunAnalysis, out: StrPath | None = None) -> tuple[Path, ...]:

@@ -60,7 +60,7 @@ def takes(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> dict[str, float]:
         ms = [times["original"], times["all"], *(times[kind] for kind in KINDS if kind in times)]
         return [timed(each, seed) for seed, each in enumerate(ms[: len(programs)])]
 
-    def confirm(original: Path, program: Path, *_: object) -> Any:
+    def confirm(original: Path, program: Path, *_: object, **__: object) -> Any:
         assert original.is_file() and program.is_file()
         speedup = compare_timed(timed(times["original"], 6), timed(times["again"], 7), same_run=False)
         comparison = SimpleNamespace(series=[SimpleNamespace(end_to_end=speedup)])
@@ -68,7 +68,7 @@ def takes(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> dict[str, float]:
 
     monkeypatch.setattr(profile, "export_model", exported)
     monkeypatch.setattr(optimize, "one_case", lambda *_: ProgramCase())
-    monkeypatch.setattr(optimize, "_confirm", confirm)
+    monkeypatch.setattr(optimize, "compare_programs", confirm)
     monkeypatch.setattr(optimize._Search, "_in_turns", in_turns)
     monkeypatch.setattr(optimize._Search, "_why_not_timed", lambda _: "")
     return times
@@ -122,10 +122,10 @@ def test_that_nothing_helps_is_an_answer_only_where_times_are_measured(
 def test_a_choice_whose_confirmation_is_interrupted_leaves_no_program(
     takes: dict[str, float], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def interrupted(*_: object) -> None:
+    def interrupted(*_: object, **__: object) -> None:
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(optimize, "_confirm", interrupted)
+    monkeypatch.setattr(optimize, "compare_programs", interrupted)
     takes |= {"attention": 10.0, "mish": 10.0}
     with pytest.raises(KeyboardInterrupt):
         optimized(tmp_path)
