@@ -17,7 +17,6 @@ from pydantic import (
     ConfigDict,
     Field,
     FiniteFloat,
-    PlainValidator,
     PrivateAttr,
     WithJsonSchema,
     model_validator,
@@ -124,12 +123,6 @@ def as_list(value: object) -> object:
     return [value] if isinstance(value, int) and not isinstance(value, bool) else value
 
 
-def _as_cpu(value: object) -> object:
-    if isinstance(value, int) and not isinstance(value, bool) and 0 <= value < _MOST_CPUS:
-        return value
-    raise refuse(f"is {shown(value)}", "write numbers like [4, 5]")
-
-
 ConfigPath = Annotated[Path, BeforeValidator(_as_path), WithJsonSchema({"type": "string", "minLength": 1})]
 Text = Annotated[str, Field(strict=True)]
 Word = Annotated[str, Field(strict=True, max_length=LONGEST_PATH)]
@@ -140,7 +133,7 @@ Seed = Annotated[int, Field(strict=True, ge=0, le=2**32 - 1)]
 Duration = Annotated[float, Field(strict=True, gt=0, le=86_400, allow_inf_nan=False)]
 Share = Annotated[float, Field(strict=True, gt=0, lt=1, allow_inf_nan=False)]
 Name = Annotated[str, Field(strict=True, pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]*$", max_length=80)]
-Cpu = Annotated[int, PlainValidator(_as_cpu)]
+Cpu = Annotated[int, Field(strict=True, ge=0, lt=_MOST_CPUS)]
 Feature = Literal["sme2", "sme2-only", "sme", "sve2", "sve", "i8mm", "bf16", "dotprod", "fp16"]
 
 # JSON schemas of what two settings accept besides a list; pydantic's own schema has only the list.
@@ -159,7 +152,7 @@ Cpus = Annotated[
     tuple[Cpu, ...],
     Field(max_length=_MOST_CPUS),
     AfterValidator(each_once),
-    BeforeValidator(lambda value: [value] if isinstance(value, str) else as_list(value)),
+    BeforeValidator(as_list),
     WithJsonSchema(_CPUS),
 ]
 Features = Annotated[tuple[Feature, ...], Field(max_length=len(get_args(Feature))), AfterValidator(each_once)]

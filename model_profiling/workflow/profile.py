@@ -317,7 +317,7 @@ def profile_programs(
             unused: tuple[Diagnostic, ...] = ()
             if options.budget_s is not None and not target.timings_are_latency:
                 why = f"times on target {target.name} are not latencies, so each experiment runs once"
-                unused = (Diagnostic(None, "no_effect", "--budget has no effect", why),)
+                unused = (Diagnostic(None, "no_effect", f"--budget {options.budget_s:g} has no effect", why),)
             mains = [publish(measured_run, main_run, progress) for measured_run in measured]
             return tuple(
                 ProfileOutcome(program, plan, main, main.data, unused, case)

@@ -121,7 +121,7 @@ BAD: list[tuple[str, Raw, str, str]] = [
     ("name of a folder of the kit", {"experiments.0.name": "Artifacts"}, "experiments[0].name 'Artifacts'", "another name"),
     ("name twice", {"experiments.2.name": "linux_sme2_on"}, "experiments[2].name", "own name"),
     ("name twice but for case", {"experiments.2.name": "LINUX_sme2_ON"}, "[2].name", "own name"),
-    ("affinity a range", {"experiments.0.cpu_affinity": "4-7"}, "cpu_affinity[0] 4-7", "[4, 5]"),
+    ("affinity a range", {"experiments.0.cpu_affinity": "4-7"}, "cpu_affinity 4-7", "[4, 5]"),
     ("extra_args our flag", {"experiments.0.extra_args": ["--threads=2"]}, "extra_args[0] --threads=2", "setting"),
     ("runner missing", {"experiments.0.runner_path": "nope/executor_runner"}, "[0].runner_path", "build"),
     ("runner not executable", {"experiments.0.runner_path": "plain.txt"}, "runner_path", "chmod +x"),
