@@ -19,7 +19,7 @@ from model_profiling.runner.build import installed_sdk
 from model_profiling.runner.compilers import find_compiler
 from model_profiling.runner.features import AARCH64_LINUX
 from model_profiling.runner.result import OutputFacts, read_result
-from model_profiling.runs.outputs import compare_outputs
+from model_profiling.runs.figures import compare_outputs
 from model_profiling.targets import Job
 from model_profiling.targets import emulated as qemu
 from model_profiling.targets.emulated import EmulatedTarget, aarch64_sdk, build_cross_runner

@@ -13,7 +13,7 @@ from strategies import outputs
 from model_profiling.config.names import computes_in
 from model_profiling.core.errors import FormatError, InputError
 from model_profiling.runner.result import OutputFacts
-from model_profiling.runs.outputs import compare_outputs, read_output
+from model_profiling.runs.figures import compare_outputs, read_output
 from model_profiling.statistics.parity import compare_arrays, together
 
 
