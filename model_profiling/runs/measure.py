@@ -40,12 +40,11 @@ from model_profiling.targets import LockstepOutcome, Target
 from model_profiling.targets.job import LOG, LockstepJob
 from model_profiling.targets.machine_lock import measuring_alone, working_beside
 
-Wish = tuple[ProfileConfig, Start]
-
 
 def measure_runs(
-    wishes: Sequence[Wish],
+    configs: Sequence[ProfileConfig],
     target: Target,
+    start: Start,
     progress: Progress | None = None,
     until: contextlib.ExitStack | None = None,
 ) -> tuple[Measured, ...]:
@@ -56,11 +55,12 @@ def measure_runs(
     are kept for it alone, with `until` also until that is closed."""
     progress, runs = progress or Silent(), list[Measuring]()
     with contextlib.ExitStack() as locks:
-        feeds, configs = [], []
-        for wish, start in wishes:
-            config = wish.model_copy(update={"method": one_method(wish.model, wish.method)})
-            configs.append(config)
-            feeds.append(checked_feed(config))
+        configs = [
+            config.model_copy(update={"method": one_method(config.model, config.method)})
+            for config in configs
+        ]
+        feeds = [checked_feed(config) for config in configs]
+        for config in configs:
             locks.enter_context(locked(config.output_root))
             make_order(config, 0, latencies=target.timings_are_latency, only=start.only)  # refuses names
             check_directory(config.output_root)
@@ -68,12 +68,11 @@ def measure_runs(
         target.prepare()
         try:
             with target.held_ready():
-                remarks = _keep_machine(locks, wishes, target, progress)
+                remarks = _keep_machine(locks, configs, target, start, progress)
                 before = target.facts()
-                for config, (_, start), fed in zip(configs, wishes, feeds, strict=True):
+                for config, fed in zip(configs, feeds, strict=True):
                     runs.append(begin(config, target, before, start, fed=fed, progress=progress))
-                # Only now is there a run to record it in; if `begin` fails, the caller reports it.
-                _remark(runs, remarks)
+                    runs[-1].warnings += remarks
                 for run in runs:
                     run.gather_evidence()
                 rounds = Rounds(tuple(runs), across=len(runs) > 1)
@@ -83,12 +82,12 @@ def measure_runs(
                     run.sample()
                 after = target.facts()
         except BaseException as reason:
-            _remark(runs, _notes(target) if runs else ())
+            _note_settings(runs, target)
             for run in runs:
                 with contextlib.suppress(InputError):  # on a full disk, what ended the run matters more
                     run.write("interrupted", type(reason).__name__, reason)
             raise
-        _remark(runs, _notes(target))
+        _note_settings(runs, target)
         for run in runs:
             run.manifest = replace(run.manifest, machine=replace(run.manifest.machine, after=after))
             run.write("analysing", "done")
@@ -101,26 +100,27 @@ def measure_runs(
         return measured
 
 
-def _notes(target: Target) -> list[Diagnostic]:
-    """Return what a person should know of settings that were changed and restored."""
-    return [Diagnostic(None, "settings", note) for note in target.take_notes()]
-
-
-def _remark(runs: Sequence[Measuring], remarks: Sequence[Diagnostic]) -> None:
+def _note_settings(runs: Sequence[Measuring], target: Target) -> None:
+    """Record what was changed on the target and restored; without a run the caller reports it."""
+    notes = [Diagnostic(None, "settings", note) for note in target.take_notes()] if runs else []
     for run in runs:
-        run.warnings += remarks
+        run.warnings += notes
 
 
 def _keep_machine(
-    until: contextlib.ExitStack, wishes: Sequence[Wish], target: Target, progress: Progress
+    until: contextlib.ExitStack,
+    configs: Sequence[ProfileConfig],
+    target: Target,
+    start: Start,
+    progress: Progress,
 ) -> list[Diagnostic]:
     """Wait until nobody else measures on this machine, and let nobody disturb what is measured here; return
     why that cannot be had, if so. Other machines are held by their target."""
     if not target.is_here:
         return []
-    alone, words = target.timings_are_latency, wishes[0][1].command_line
-    programs = listing(dict.fromkeys(config.model.stem for config, _ in wishes))
-    command = f" ({' '.join(words)})" if words else ""
+    alone = target.timings_are_latency
+    programs = listing(dict.fromkeys(config.model.stem for config in configs))
+    command = f" ({' '.join(start.command_line)})" if start.command_line else ""
     what = f"{'measures' if alone else 'emulates'} {programs}{command}"
     lock = measuring_alone if alone else working_beside
     if problem := until.enter_context(lock(what, waiting=progress.stage)):

@@ -142,7 +142,7 @@ def measure_job(job: SweepJob, program: bytes, home: tuple[Path, Path], versions
         target, run_dir = open_target(job.choice), folder / "run"
         with contextlib.closing(target):
             config = job.config(path, run_dir, target)
-            measure_runs([(config, Start(command_line=("sme2prof", "sweep")))], target)
+            measure_runs([config], target, Start(command_line=("sme2prof", "sweep")))
         measured = [file for file in files.all_in(run_dir) if not file.name.startswith(".")]
         return pack(run_dir, measured, dict(zip((run_dir, path), home, strict=True)))
 

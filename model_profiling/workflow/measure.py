@@ -178,7 +178,7 @@ def run_together(
     progress = progress or Silent()
     options = with_evidence(options, configs, target, progress)
     with contextlib.ExitStack() as held:
-        measured = measure_runs([(config, options) for config in configs], target, progress, held)
+        measured = measure_runs(configs, target, options, progress, held)
         return tuple(publish(run, options, progress) for run in measured)
 
 

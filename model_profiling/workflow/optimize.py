@@ -285,9 +285,7 @@ class _Search:
             one_program(self.place, program, self.folder / f"turns-{number}", self.measuring, self.case)
             for number, program in enumerate(programs)
         ]
-        measured = measure_runs(
-            [(config, replace(self.run, force=True)) for config in configs], self.place, self.progress
-        )
+        measured = measure_runs(configs, self.place, replace(self.run, force=True), self.progress)
         for failed in (result for run in measured for result in run.failed):
             raise RunError(failed.problem or "a program failed", failed.fix or "profile the model first")
         return [timed(run.journal, run.manifest.results[0].series) for run in measured]

@@ -44,6 +44,7 @@ from model_profiling.workflow.measure import (
     make_rung_config,
     publish,
     publish_proof,
+    run_together,
     with_evidence,
 )
 
@@ -310,19 +311,18 @@ def profile_programs(
         make_config(target, program, home / target.place, options, case)
         for (program, case), home in zip(chosen, homes, strict=True)
     ]
+    if plan.evidence == plan.main:
+        unused: tuple[Diagnostic, ...] = ()
+        if options.budget_s is not None and not target.timings_are_latency:
+            why = f"times on target {target.name} are not latencies, so each experiment runs once"
+            unused = (Diagnostic(None, "no_effect", f"--budget {options.budget_s:g} has no effect", why),)
+        mains = run_together(configs, target, main_run, progress=progress)
+        return tuple(
+            ProfileOutcome(program, plan, main, main.data, unused, case)
+            for (program, case), main in zip(chosen, mains, strict=True)
+        )
     main_run = with_evidence(main_run, configs, target, progress)
-    with contextlib.ExitStack() as held:
-        measured = measure_runs([(config, main_run) for config in configs], target, progress, held)
-        if plan.evidence == plan.main:
-            unused: tuple[Diagnostic, ...] = ()
-            if options.budget_s is not None and not target.timings_are_latency:
-                why = f"times on target {target.name} are not latencies, so each experiment runs once"
-                unused = (Diagnostic(None, "no_effect", f"--budget {options.budget_s:g} has no effect", why),)
-            mains = [publish(measured_run, main_run, progress) for measured_run in measured]
-            return tuple(
-                ProfileOutcome(program, plan, main, main.data, unused, case)
-                for (program, case), main in zip(chosen, mains, strict=True)
-            )
+    measured = measure_runs(configs, target, main_run, progress)
     outcomes: list[ProfileOutcome] = []
     for (program, case), home, measured_run in zip(chosen, homes, measured, strict=True):
         evidence, missing, proof = None, None, None
@@ -333,7 +333,7 @@ def profile_programs(
                 try:
                     _check_duration(program, case, options)
                     config = make_config(prover, program, home / prover.place, options, case)
-                    (proving,) = measure_runs([(config, proving_run)], prover, progress, held)
+                    (proving,) = measure_runs([config], prover, proving_run, progress, held)
                     evidence = publish_proof(proving)
                 except SetupError as problem:
                     # Latencies are valid without the evidence; the run records that it is missing.

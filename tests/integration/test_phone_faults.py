@@ -93,7 +93,7 @@ class Bench:
     def measure(
         self, target: AndroidTarget | None = None, at: At | None = None, *, resume: bool = False
     ) -> Manifest:
-        (measured,) = measure_runs([(self.config, Start(resume=resume))], target or self.target(), at)
+        (measured,) = measure_runs([self.config], target or self.target(), Start(resume=resume), at)
         return measured.manifest
 
     @property

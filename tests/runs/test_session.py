@@ -79,7 +79,7 @@ def manifest_of(run_dir: Path) -> Manifest:
 
 
 def measure(config: ProfileConfig, target: ReplayTarget, **start: Any) -> Measured:
-    (done,) = measure_runs([(config, Start(**start))], target)
+    (done,) = measure_runs([config], target, Start(**start))
     return done
 
 
@@ -185,14 +185,14 @@ def test_a_program_that_fails_does_not_stop_the_others(tmp_path: Path) -> None:
 
 def test_progress_names_the_program_and_says_how_long_emulation_takes(tmp_path: Path, capfd) -> None:
     config = make_config(tmp_path / "emulated", emulated_experiments(), target={"name": "emulated"})
-    measure_runs([(config, Start())], ReplayTarget(EMULATED), Lines())
+    measure_runs([config], ReplayTarget(EMULATED), Start(), Lines())
     _, begun, ended = capfd.readouterr().err.splitlines()
     about = round(2 * emulated_seconds(PROGRAM))
     assert begun == f"emulating {PROGRAM.stem} (about {about} s)" and about >= 2
     assert ended == f"{begun} 2/2"
     copy = Path(shutil.copy(PROGRAM, tmp_path / PROGRAM.name.replace("fp16", "fp32")))
-    asked = [(make_config(tmp_path / each.stem, program=each), Start()) for each in (PROGRAM, copy)]
-    measure_runs(asked, ReplayTarget(SME2), Lines())
+    asked = [make_config(tmp_path / each.stem, program=each) for each in (PROGRAM, copy)]
+    measure_runs(asked, ReplayTarget(SME2), Start(), Lines())
     said = capfd.readouterr().err
     says(said, f"gathering evidence: {PROGRAM.stem}\n", f"gathering evidence: {copy.stem}\n")
     says(said, f"measuring {PROGRAM.stem} and {copy.stem} in turns\n")

@@ -144,7 +144,7 @@ def test_a_rung_that_fails_is_one_cell_that_failed(tmp_path: Path) -> None:
     (tmp_path / "s.json").write_text(json.dumps(raw))
     (job,) = jobs(load_sweep(tmp_path / "s.json"))
     target = ReplayTarget(SME2, before=broken)
-    measure_runs([(job.config(PROGRAM, tmp_path / "run", target), Start())], target)
+    measure_runs([job.config(PROGRAM, tmp_path / "run", target)], target, Start())
     ended = cell_outcomes(job, tmp_path / "run")
     assert [(record.state, record.reason) for record in ended] == [
         ("done", ""), ("failed", "the program ended with signal 4"),
