@@ -229,6 +229,9 @@ optimize_option = click.option(
     help="Rewrite the graph first: as FILE (optimization.json) says, or as `sme2prof optimize` chose for "
     "this model, or else by structure.",
 )
+outdir_option = click.option(
+    "--outdir", type=FOLDER, show_default="out_MODEL", help="Folder for artifacts/ and runs/."
+)
 store_option = click.option(
     "--store",
     metavar="FILE",

@@ -48,21 +48,14 @@ from model_profiling.workflow.profile import ProfileOptions
 @click.option("--dtype", show_default="fp32", metavar="DTYPE", help=f"Number format: {FORMATS_HELP}.")
 @frame.optimize_option
 @frame.threads_option
-@click.option(
-    "--budget",
-    "budget_s",
-    type=frame.FloatRange(0, min_open=True),
-    metavar="SECONDS",
-    show_default=f"{BUDGET_S:g}",
-    help="Time limit for each prompt and each position (minimum six launches).",
-)
+@frame.budget_of(f"{BUDGET_S:g}", "for each prompt and each position (at least six launches)")
 @click.option(
     "--quick",
     is_flag=True,
     help="First look: the shortest prompt and the first token of the answer, 6 s each, with wider intervals "
     "(a value you give wins).",
 )
-@click.option("--outdir", type=frame.FOLDER, show_default="out_MODEL", help="Folder for programs and runs.")
+@frame.outdir_option
 @frame.force_option
 @frame.no_wait_option
 @frame.quiet_option

@@ -38,9 +38,7 @@ from model_profiling.workflow.profile import ProfileOptions
 @frame.budget_of("60", "(one half chooses, the other confirms; each makes at least six launches)")
 @click.option("--only", default="", metavar="NAME,...", help="Try only these rewrites.")
 @frame.case_options()
-@click.option(
-    "--outdir", type=frame.FOLDER, show_default="out_MODEL", help="Folder for artifacts/ and runs/."
-)
+@frame.outdir_option
 @frame.no_wait_option
 @click.option("--quiet", is_flag=True, help="Print only what it brought.")
 def optimize_command(

@@ -161,7 +161,7 @@ def _dtypes(_context: click.Context, _option: click.Parameter, text: str | None)
     "--sample", is_flag=True, help="Also show which kernels run inside each operator; this takes extra runs."
 )
 @click.option("--ladder", is_flag=True, help="Switch CPU features off one by one, to see what each brings.")
-@click.option("--outdir", type=frame.FOLDER, show_default="out_MODEL", help="Folder for programs and runs.")
+@frame.outdir_option
 @frame.force_option
 @frame.no_wait_option
 @frame.evidence_option

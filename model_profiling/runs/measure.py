@@ -75,7 +75,7 @@ def measure_runs(
                     runs[-1].warnings += remarks
                 for run in runs:
                     run.gather_evidence()
-                rounds = Rounds(tuple(runs), across=len(runs) > 1)
+                rounds = Rounds(tuple(runs))
                 while not rounds.ended():
                     rounds.measure_next()
                 for run in runs:
@@ -142,8 +142,6 @@ _Side = tuple[Measuring, Series]
 @dataclass(slots=True)
 class Rounds:
     runs: tuple[Measuring, ...]
-    across: bool = False
-    """Whether series of different runs with the same number of threads are compared."""
     _paces: dict[object, Pace] = field(default_factory=dict)
     _fit: dict[object, str | None] = field(default_factory=dict)
     """Why programs cannot take turns; asked once, because free memory changes all the time."""
@@ -309,9 +307,8 @@ class Rounds:
 
     @property
     def _compared(self) -> list[tuple[_Side, _Side]]:
+        """The pairs of each run, and series of different runs with the same number of threads."""
         own = [((run, pair.baseline), (run, pair.candidate)) for run in self.runs for pair in run.pairs]
-        if not self.across:
-            return own
         timed = [
             (run, step.series) for run in self.runs for step in run.steps_of(0) if step.kind == "untraced"
         ]
