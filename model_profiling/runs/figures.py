@@ -315,8 +315,8 @@ def compare_outputs(
             raise InputError(what, fix)
         arrays = read_output(left), read_output(right)
         dtype = "float16" if half and left.dtype == "float32" else left.dtype
-        found = compare_arrays(*arrays, dtype, index=index, quantized=quantized, of_tokens=of_tokens)
-        outputs.append(replace(found, dtype=left.dtype))
+        parity = compare_arrays(*arrays, dtype, index=index, quantized=quantized, of_tokens=of_tokens)
+        outputs.append(replace(parity, dtype=left.dtype))
     return together(tuple(outputs))
 
 

@@ -278,11 +278,11 @@ class Run:
         """The pairs to compare, each with the reason if it is not comparable."""
         if self.manifest and self.manifest.pairs is not None:
             return self.manifest.pairs
-        compared = tuple(each.pair for each in self.metrics.comparisons) if self.metrics else ()
+        compared = tuple(comparison.pair for comparison in self.metrics.comparisons) if self.metrics else ()
         if not compared:
-            timing = [each for each in self.series if (self.result(each) or _TIMING).mode == "timing"]
+            timing = [series for series in self.series if (self.result(series) or _TIMING).mode == "timing"]
             words: dict[bool | None, Switch] = {True: "on", False: "off"}
-            compared = natural_pairs((each, words.get(self.sme2_of(each))) for each in timing)
+            compared = natural_pairs((series, words.get(self.sme2_of(series))) for series in timing)
         return tuple(map(self.decided, compared))
 
     def decided(self, pair: Pair) -> Pair:
