@@ -28,8 +28,7 @@ def _run(options: argparse.Namespace) -> int:
     preset, traced = options.preset, options.preset.endswith("-xnnlog")
     if preset.startswith("android"):
         raise InputError(
-            f"{preset} runs on a phone only",
-            "name it in a config, and run that with android_pipeline.py",
+            f"{preset} runs on a phone only", "name it in a config, and run that with android_pipeline.py"
         )
     if not options.model_path.is_file():
         raise InputError(f"there is no program {options.model_path}", "correct --model_path")

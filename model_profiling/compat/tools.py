@@ -42,12 +42,7 @@ from model_profiling.report.csv_files import TEXT_COLUMNS, csv_paths, write_rows
 from model_profiling.report.document import make_table
 from model_profiling.report.operator_sections import changes_table
 from model_profiling.report.text import render_markdown, render_terminal
-from model_profiling.report.tool_files import (
-    KernelSection,
-    evidence_of_file,
-    kernel_document,
-    series_blocks,
-)
+from model_profiling.report.tool_files import KernelSection, evidence_of_file, kernel_document, series_blocks
 from model_profiling.runner.xnnpack_log import read_xnntrace
 from model_profiling.runs import Run, Times
 from model_profiling.runs.comparability import Timed, compare_timed, timed_as_kept
@@ -382,7 +377,5 @@ def _comparison(first: _NamedFile, second: _NamedFile, speedup: Speedup) -> dict
         }
         for number, side in enumerate((first, second), 1)
     }
-    ratios = {
-        "median_based": first.summary.median / second.summary.median,
-    }
+    ratios = {"median_based": first.summary.median / second.summary.median}
     return {"schema_version": 1, **sides, "speedup": {**ratios, **speedup.as_dict()}}

@@ -114,8 +114,7 @@ class Database(ABC):
             version = connection.execute(sa.select(VERSION.c.version)).scalar_one()
         if version != SCHEMA_VERSION:
             raise InputError(
-                f"{self.address} was made by another version of the kit",
-                "use that version, or another store",
+                f"{self.address} was made by another version of the kit", "use that version, or another store"
             )
 
 

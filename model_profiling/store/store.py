@@ -104,10 +104,7 @@ class Store:
         return f"sme2prof store {words}{named}"
 
     def add(
-        self,
-        run_dirs: Iterable[StrPath],
-        labels: Labels | None = None,
-        progress: Progress | None = None,
+        self, run_dirs: Iterable[StrPath], labels: Labels | None = None, progress: Progress | None = None
     ) -> Added:
         """Add every run in `run_dirs`, which are run directories or folders above some.
 

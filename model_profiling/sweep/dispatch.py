@@ -118,10 +118,7 @@ def _local_cluster(folder: SweepFolder, resources: Sequence[str]) -> Iterator[An
     """Start a scheduler in this process, and a worker process for each resource."""
     distributed, settings = needed("distributed", worker.EXTRA), needed("dask", worker.EXTRA).config
     workers = {
-        name: {
-            "cls": distributed.Nanny,
-            "options": worker.nanny_options(name, [name], folder.path / WORK),
-        }
+        name: {"cls": distributed.Nanny, "options": worker.nanny_options(name, [name], folder.path / WORK)}
         for name in dict.fromkeys(resources)
     }
     protocol = "tls" if settings.get("distributed.comm.require-encryption") else "tcp"
