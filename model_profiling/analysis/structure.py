@@ -1,19 +1,21 @@
-"""Differences of two runs, emulated ones too, other than latency: operators, delegation, kernels, SME2."""
+"""Differences between two runs, emulated ones too, other than latency: operators, delegation, kernels, SME2,
+memory and loading."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Literal, get_args
+from typing import Literal
 
 from model_profiling.analysis.evidence import SeriesEvidence
 from model_profiling.analysis.kernels import KernelUse, compare_kernels
 from model_profiling.analysis.operators import Operator
 from model_profiling.analysis.pairing import Pairs
-from model_profiling.core.formatting import plural
+from model_profiling.core.formatting import milliseconds, plural, size
 
-Aspect = Literal["structure", "kernels"]
-CHANGES: tuple[Aspect, ...] = get_args(Aspect)
+Aspect = Literal["structure", "kernels", "memory", "load"]
+CHANGES: tuple[Aspect, ...] = ("structure", "kernels")
+"""Any difference in these fails; the others have a limit."""
 _TESTED = ("sme2", "sme", "sme-or-sme2", "none")
 _SME_WORDS = {"sme2": "SME2 ran", "sme": "SME ran", "sme-or-sme2": "SME or SME2 ran", "none": "neither ran"}
 
@@ -42,6 +44,8 @@ class Differences:
     structure_unknown: str = ""
     """Why structure cannot be compared; empty if it was."""
     kernels_unknown: str = ""
+    costs_unknown: str = ""
+    """Why memory or loading cannot be compared, where that is asked for."""
     notes: tuple[str, ...] = ()
     only_kernels: bool = False
     """Without operators of its own: only what emulation proved about the kernels."""
@@ -50,7 +54,9 @@ class Differences:
         return tuple(change for change in self.changes if change.of == aspect)
 
     def unknown(self, aspect: Aspect) -> str:
-        return self.structure_unknown if aspect == "structure" else self.kernels_unknown
+        if aspect == "structure":
+            return self.structure_unknown
+        return self.kernels_unknown if aspect == "kernels" else self.costs_unknown
 
 
 def operator_changes(pairs: Pairs) -> Iterator[StructureChange]:
@@ -70,6 +76,23 @@ def operator_changes(pairs: Pairs) -> Iterator[StructureChange]:
     )
     if len(set(calls := [str(count) for count in before_and_after])) > 1:
         yield StructureChange("structure", "changed in number", "delegate calls", *calls)
+
+
+def cost_changes(
+    before: Mapping[Aspect, float], after: Mapping[Aspect, float], limits: Mapping[Aspect, float]
+) -> Iterator[StructureChange]:
+    """Yield what grew by more than its limit, a share; both sides have all costs that have one."""
+    for aspect, limit in limits.items():
+        ours, theirs = before[aspect], after[aspect]
+        if theirs > ours * (1 + limit):
+            what, words = ("peak memory", size) if aspect == "memory" else ("loading", _in_ms)
+            yield StructureChange(
+                aspect, f"grew by {theirs / ours - 1:.1%}", what, words(ours), words(theirs)
+            )
+
+
+def _in_ms(ms: float) -> str:
+    return f"{milliseconds(ms)} ms"
 
 
 def _between(before: Operator, after: Operator) -> Iterator[StructureChange]:

@@ -55,6 +55,20 @@ from model_profiling.workflow.report import write_page
     help="Exit with 1 if an experiment of B is significantly slower, by more than PCT percent.",
 )
 @click.option(
+    "--fail-on-memory",
+    "memory_limit",
+    type=frame.FloatRange(min=0, max=1000),
+    metavar="PCT",
+    help="Exit with 1 if B's peak memory is larger by more than PCT percent.",
+)
+@click.option(
+    "--fail-on-load",
+    "load_limit",
+    type=frame.FloatRange(min=0, max=1000),
+    metavar="PCT",
+    help="Exit with 1 if B takes longer to load by more than PCT percent.",
+)
+@click.option(
     "--fail-on-change",
     "fail_on",
     multiple=True,
@@ -88,6 +102,8 @@ def compare_command(
     b: Path | None,
     against: str | None,
     limit: float | None,
+    memory_limit: float | None,
+    load_limit: float | None,
     fail_on: tuple[Aspect, ...],
     out: tuple[Path, ...],
     quiet: bool,
@@ -111,12 +127,16 @@ def compare_command(
             users = " or ".join(what for what, used in _USED_BY.items() if name in used)
             option = _SPELLED.get(name, name).replace("_", "-")
             raise click.UsageError(f"--{option} is for {users}, not for {compared}: leave it out")
-    gates: dict[str, Any] = {"limit": None if limit is None else limit / 100, "fail_on": fail_on}
-    if against and fail_on:
-        raise click.UsageError("--fail-on-change is for two run directories: leave out --against")
+    shares = {"limit": limit, "memory_limit": memory_limit, "load_limit": load_limit}
+    gates: dict[str, Any] = {name: pct if pct is None else pct / 100 for name, pct in shares.items()}
+    if against and (fail_on or memory_limit is not None or load_limit is not None):
+        raise click.UsageError(
+            "with --against only --fail-on-regression: for others name two run directories"
+        )
     for path in out:
         if path.suffix not in (names.HTML, ".md", ".xml") and not files.is_stdout(path):
             raise click.UsageError(f"--out {path} does not say what to write: end it in .html, .md or .xml")
+    gates["fail_on"] = fail_on
     times, across_machines = given.pop("times"), given.pop("across_machines")
     store, device = given.pop("store"), given.pop("device")
     failed, folder = 0, _own_folder(a, b or Path((against or "").removeprefix("store:")))

@@ -7,7 +7,7 @@ by round; runs made at different times with an allowance for changes of the mach
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
@@ -19,6 +19,7 @@ from model_profiling.analysis.structure import (
     CHANGES,
     Aspect,
     Differences,
+    cost_changes,
     kernel_changes,
     operator_changes,
     why_kernels_unknown,
@@ -52,6 +53,8 @@ class MeasurementSeries:
     names: tuple[str, ...] = ()
     """Other names of its experiment: a CPU without SME2 has one baseline for both on and off."""
     kernels: SeriesEvidence | None = None
+    costs: Mapping[Aspect, float] = field(default_factory=dict)
+    """Peak memory in bytes and loading in ms, as far as they are known."""
 
     @property
     def called(self) -> set[str]:
@@ -101,6 +104,7 @@ def _of_run(run: Run, name: str, *, tolerant: bool = True) -> Measurement:
                 dumps,
                 manifest.asked_as(one.experiment) if manifest else (),
                 own.get(one),
+                _costs_of(run, one),
             )
         )
     whole, model = run.whole, Path(analysis.model).stem if analysis and analysis.model else ""
@@ -126,6 +130,14 @@ def _of_run(run: Run, name: str, *, tolerant: bool = True) -> Measurement:
     )
 
 
+def _costs_of(run: Run, series: Series) -> Mapping[Aspect, float]:
+    latency = run.metrics.latency(series) if run.metrics and run.times_of(series).are_latencies else None
+    known: dict[Aspect, float | None] = (
+        {"memory": latency.peak_memory_bytes, "load": latency.load_ms} if latency else {}
+    )
+    return {aspect: value for aspect, value in known.items() if value}
+
+
 def _kernels_of(proven: Proven, place: int) -> tuple[SeriesEvidence, ...]:
     """Return the kernels of the run itself (0) or of the evidence kept in it (1)."""
     return tuple(kernels for run in proven.evidence[place : place + 1] for kernels in run.kernels)
@@ -149,6 +161,7 @@ def differences(
     theirs: Measurement,
     matched: Iterable[tuple[MeasurementSeries, MeasurementSeries]],
     pairings: Sequence[Pairing | None],
+    limits: Mapping[Aspect, float],
 ) -> Iterator[Differences]:
     """Yield the differences of each matched pair of experiments, then of what emulation proved for each side.
     `pairings` holds the operators that were already paired."""
@@ -156,7 +169,7 @@ def differences(
     proven = [] if damaged else list(_proven(ours.proven, theirs.proven))
     emulated = bool(proven) and not any(differing.kernels_unknown for differing in proven)
     for (before, after), pairing in zip(matched, pairings, strict=True):
-        differing = _of_series(before, after, pairing)
+        differing = _with_costs(_of_series(before, after, pairing), before, after, limits)
         if damaged:
             yield replace(differing, kernels_unknown=damaged)
         elif emulated and not any(of.kernels and of.kernels.counted for of in (before, after)):
@@ -181,6 +194,20 @@ def _of_series(before: MeasurementSeries, after: MeasurementSeries, pairing: Pai
     return Differences(name, changes, unknown, why_not)
 
 
+def _with_costs(
+    differing: Differences,
+    before: MeasurementSeries,
+    after: MeasurementSeries,
+    limits: Mapping[Aspect, float],
+) -> Differences:
+    """Add what grew beyond its limit, or why that is unknown."""
+    for name, side in (("A", before), ("B", after)):
+        if missing := [aspect for aspect in limits if aspect not in side.costs]:
+            return replace(differing, costs_unknown=f"{name} has no measured {listing(missing)}")
+    grown = cost_changes(before.costs, after.costs, limits)
+    return replace(differing, changes=(*differing.changes, *grown))
+
+
 def _proven(ours: Sequence[SeriesEvidence], theirs: Sequence[SeriesEvidence]) -> Iterator[Differences]:
     """Compare kernels proven by emulation; there are no operators to compare."""
     after_of = {kernels.series: kernels for kernels in theirs}
@@ -202,12 +229,15 @@ def compare(
     across_machines: bool = False,
     times: Times | None = None,
     fail_on: Iterable[Aspect] = (),
+    memory_limit: float | None = None,
+    load_limit: float | None = None,
 ) -> Comparison:
     """Judge B against A: two run directories or dumps; nothing is measured.
 
     `limit` is the regression that fails, as a share (0.05 is 5%). Different CPUs are not comparable unless
     `across_machines` says that the machines are the question. `times` is your word on files that nothing else
-    speaks for. `fail_on` names what must not change apart from times: `structure`, `kernels`.
+    speaks for. `fail_on` names what must not change apart from times: `structure`, `kernels`. Peak memory and
+    loading may grow by `memory_limit` and `load_limit`, also shares.
 
         found = compare("runs/before", "runs/after", limit=0.05)
         found.speedups.to_pandas()
@@ -215,19 +245,32 @@ def compare(
     Files that cannot be used, or that have no experiment in common, are an `InputError`; that times may not
     be compared is an answer with its reason, not an error.
     """
-    gated = checked_gates(limit, fail_on)
+    limits = cost_limits(memory_limit, load_limit)
+    gated = asked_gates(limit, fail_on, limits)
     ours, theirs = (load_measurement(as_path(path), times) for path in (a, b))
-    return compare_sides(ours, theirs, limit=limit, across_machines=across_machines, gated=gated)
+    return compare_sides(
+        ours, theirs, limit=limit, across_machines=across_machines, gated=gated, limits=limits
+    )
 
 
-def checked_gates(limit: float | None, fail_on: Iterable[Aspect]) -> tuple[Aspect, ...]:
+def cost_limits(memory: float | None, load: float | None) -> dict[Aspect, float]:
+    """Return the limits that are asked for."""
+    asked: tuple[tuple[Aspect, float | None], ...] = ("memory", memory), ("load", load)
+    for _, limit in asked:
+        asked_gates(limit, ())
+    return {aspect: limit for aspect, limit in asked if limit is not None}
+
+
+def asked_gates(
+    limit: float | None, fail_on: Iterable[Aspect], limits: Iterable[Aspect] = ()
+) -> tuple[Aspect, ...]:
     """Return the gates in their fixed order; called before anything is read, so that errors come early."""
     if limit is not None and not 0 <= limit < math.inf:
         raise InputError(f"{limit:g} is not a regression limit", "give a share of 0 or more")
     aspects = set(fail_on)
     if unknown := aspects.difference(CHANGES):
         raise InputError(f"unknown kind of change '{sorted(unknown)[0]}'", f"name {listing(CHANGES)}")
-    return tuple(aspect for aspect in CHANGES if aspect in aspects)
+    return (*(aspect for aspect in CHANGES if aspect in aspects), *limits)
 
 
 def compare_sides(
@@ -237,6 +280,7 @@ def compare_sides(
     limit: float | None = None,
     across_machines: bool = False,
     gated: tuple[Aspect, ...] = (),
+    limits: Mapping[Aspect, float] | None = None,
 ) -> Comparison:
     matched, only_a, only_b = _matched(ours, theirs)
     if not matched:
@@ -257,7 +301,7 @@ def compare_sides(
         only_a=only_a,
         only_b=only_b,
         limit=limit,
-        differences=tuple(differences(ours, theirs, matched, pairings)),
+        differences=tuple(differences(ours, theirs, matched, pairings, limits or {})),
         gated=gated,
     )
 

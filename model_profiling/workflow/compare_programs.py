@@ -15,7 +15,7 @@ from model_profiling.core.stdio import Progress
 from model_profiling.report.comparison import Comparison
 from model_profiling.runs.begin import check_folder, check_startable
 from model_profiling.targets import Target, open_target, plan_targets
-from model_profiling.workflow.compare import checked_gates, compare
+from model_profiling.workflow.compare import asked_gates, compare, cost_limits
 from model_profiling.workflow.measure import RunOptions, run_together
 from model_profiling.workflow.profile import ProfileOptions, ProgramCase, find_or_export, one_case
 
@@ -54,6 +54,8 @@ def compare_programs(
     *,
     limit: float | None = None,
     fail_on: Iterable[Aspect] = (),
+    memory_limit: float | None = None,
+    load_limit: float | None = None,
     progress: Progress | None = None,
 ) -> ProgramsCompared:
     """Measure both programs in the same launches and judge B against A. The runs are kept in the `outdir` of
@@ -62,8 +64,9 @@ def compare_programs(
     programs = [find_or_export(str(path)) for path in (a, b)]
     cases = [one_case(program, options) for program in programs]
     place = open_target(plan_targets(options.target).main)
-    gates = checked_gates(limit, fail_on)
-    if not place.timings_are_latency and (limit is not None or not gates):
+    limits = cost_limits(memory_limit, load_limit)
+    gates = asked_gates(limit, fail_on, limits)
+    if not place.timings_are_latency and (limit is not None or limits or not gates):
         raise InputError(
             f"times on target {place.name} are not latencies: they cannot be compared",
             "compare kernels or structure instead (--fail-on-change), or "
@@ -80,7 +83,14 @@ def compare_programs(
         for program, root, case in zip(programs, roots, cases, strict=True)
     ]
     ours, theirs = run_together(configs, place, run or RunOptions(), progress=progress)
-    comparison = compare(ours.run_dir, theirs.run_dir, limit=limit, fail_on=fail_on)
+    comparison = compare(
+        ours.run_dir,
+        theirs.run_dir,
+        limit=limit,
+        fail_on=fail_on,
+        memory_limit=memory_limit,
+        load_limit=load_limit,
+    )
     comparison = replace(
         comparison, a=replace(comparison.a, name=str(a)), b=replace(comparison.b, name=str(b))
     )

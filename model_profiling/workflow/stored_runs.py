@@ -29,7 +29,7 @@ from model_profiling.store.store import FEWEST_LETTERS, Store
 from model_profiling.workflow.compare import (
     Measurement,
     MeasurementSeries,
-    checked_gates,
+    asked_gates,
     compare_sides,
     load_measurement,
 )
@@ -111,7 +111,7 @@ def compare_with_baseline(
 ) -> Comparison:
     """Judge the latencies of the run in `b` against those of one of `store`, with the same statistics as any
     two runs. A store has no operator times of every round and no events: only latencies are compared."""
-    gated = checked_gates(limit, ())
+    gated = asked_gates(limit, ())
     judged = judged_run(b, device)
     row = find_baseline(store, baseline, judged, across_machines=across_machines)
     measured = row["measured_at"] or row["added_at"]

@@ -201,3 +201,24 @@ def test_runs_without_dumps_have_no_structure(emulated: tuple[Path, Path]) -> No
 def test_a_gate_that_does_not_exist_is_refused(emulated: tuple[Path, Path]) -> None:
     with pytest.raises(InputError, match="unknown kind of change 'tea'"):
         compare(*emulated, fail_on=["tea"])  # type: ignore[list-item]
+
+
+def test_memory_and_loading_may_grow_up_to_their_limits(linux: tuple[Path, Path], sme2prof) -> None:
+    a, b = linux
+
+    def grow(metrics: Json) -> None:
+        for latency in metrics["latencies"]:
+            latency["peak_memory_bytes"] = latency["peak_memory_bytes"] * 11 // 10
+
+    edit(b / "metrics.json", grow)
+    done = sme2prof("compare", a, b, "--fail-on-memory", "5", "--fail-on-load", "5")
+    assert done.returncode == 1 and "Memory changed: 2 differences in 2" in done.stdout, done.stderr
+    changed = compare(a, b, memory_limit=0.05, load_limit=0).changed
+    assert [aspect for aspect, _ in changed] == ["memory", "memory"]
+    assert {change.what for _, found in changed for change in found.of("memory")} == {"grew by 10.0%"}
+    assert compare(a, b, memory_limit=0.15).answer == "passed"
+
+
+def test_an_emulated_run_has_no_memory_to_judge(emulated: tuple[Path, Path], sme2prof) -> None:
+    done = sme2prof("compare", *emulated, "--fail-on-memory", "5")
+    assert done.returncode == 2 and "no measured memory" in done.stderr
