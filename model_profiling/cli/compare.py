@@ -94,7 +94,6 @@ from model_profiling.workflow.report import write_page
 @click.option(
     "--outdir", type=frame.FOLDER, show_default="out_compare/A_vs_B", help="Programs: folder for their runs."
 )
-@frame.force_option
 @frame.no_wait_option
 def compare_command(
     *,
@@ -170,7 +169,7 @@ _USED_BY: dict[str, set[str]] = {
     "measurements": {"times", "across_machines"},
     "programs": {
         *("target", "method", "lengths", "values", "threads"),
-        *("budget_s", "outdir", "force", "no_wait"),
+        *("budget_s", "outdir", "no_wait"),
     },
 }
 _SPELLED = {"budget_s": "budget", "lengths": "length", "values": "input"}
@@ -192,7 +191,6 @@ def _measure(
     quiet: bool,
     as_json: bool,
     target: str | None,
-    force: bool,
     no_wait: bool,
     **given: Any,
 ) -> tuple[Comparison, int, Path]:
@@ -202,7 +200,7 @@ def _measure(
     from model_profiling.workflow.profile import ProfileOptions
 
     options = ProfileOptions(target=parse_target(target or "auto"), **given)
-    run = RunOptions(force=force, command_line=frame.command_line())
+    run = RunOptions(command_line=frame.command_line())
     with measuring(frame.KEPT, quiet=quiet, no_wait=no_wait) as progress:
         compared = compare_programs(a, b, options, run, **gates, progress=progress)
     if not quiet and not as_json:

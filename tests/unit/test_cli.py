@@ -131,7 +131,7 @@ def test_what_people_type_stays_few_options() -> None:
     commands = dict(every_command())
     for name in ("profile", "compare"):
         options = set(shown_options(commands[name])) - {"--debug", "--help"}
-        assert len(options) <= 21, (name, sorted(options))
+        assert len(options) <= 20, (name, sorted(options))
     assert len(COMMANDS) == 22
     typed = (
         "--target --threads --dtype --keep --calibrate --method --length --input --quick --budget --sample"
