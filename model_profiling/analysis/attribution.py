@@ -97,17 +97,6 @@ class RunGroup:
 
 
 @dataclass(frozen=True, slots=True)
-class OutsideEvents:
-    """Events that belong to no run: loading, warm-up, and the rest of a run that never finished."""
-
-    name: tuple[str, ...]
-    block: Int64
-    node: Int64
-    start_ns: Int64
-    duration_ns: Int64
-
-
-@dataclass(frozen=True, slots=True)
 class Attribution:
     """The counted runs of a dump, grouped by structure, largest group first."""
 
@@ -115,7 +104,6 @@ class Attribution:
     groups: tuple[RunGroup, ...]
     numbers: Int64
     """Index of each run among all runs in the file."""
-    outside: OutsideEvents
     block_names: tuple[str, ...]
     warnings: tuple[Diagnostic, ...]
     """Without a series: a dump's table does not know which one it belongs to."""
@@ -126,7 +114,7 @@ class Attribution:
 
     @property
     def event_count(self) -> int:
-        return sum(group.duration_ns.size for group in self.groups) + len(self.outside.block)
+        return sum(group.duration_ns.size for group in self.groups)
 
     def of_runs(self, times_of: Callable[[RunGroup], Int64]) -> Int64:
         """The values of `times_of` for every run, in file order."""
@@ -165,7 +153,7 @@ def attribute(
     blocks = table.block[last].astype(np.int64)
     after_previous = np.concatenate(([0], last[:-1] + 1))
     first = np.maximum(table.blocks.first_event[blocks], after_previous)
-    lost = sum(name in CALLS for name in _outside(table, first, last).name)
+    lost = _lost_calls(table, first, last)
     numbers = counted_runs(len(last), warmup_runs, turn_length)
     if warmup_runs >= len(last):
         what = f"{table.source} has {len(last)} runs, all of them warm-up runs"
@@ -176,7 +164,6 @@ def attribute(
             "them is timed"
         )
         raise FormatError(what, "measure again")
-    outside = _outside(table, first[warmup_runs:], last[warmup_runs:])
     first, last, blocks = first[numbers], last[numbers], blocks[numbers]
     groups = []
     lengths = last - first + 1
@@ -190,7 +177,6 @@ def attribute(
         source=table.source,
         groups=tuple(groups),
         numbers=numbers,
-        outside=outside,
         block_names=tuple(table.names[index] if index >= 0 else "" for index in table.blocks.name),
         warnings=tuple(_warnings(groups, lost)),
     )
@@ -312,19 +298,13 @@ def _counted_as(place: _Place, execute: int, has_children: bool, exact: bool) ->
     return "call", Share.OPERATOR if kernel else Share.FRAMEWORK
 
 
-def _outside(table: EventTable, first: Int64, last: Int64) -> OutsideEvents:
+def _lost_calls(table: EventTable, first: Int64, last: Int64) -> int:
+    """Count the calls of a run that never finished: those between no run's first and last event."""
     edges = np.zeros(len(table) + 1, np.int64)
     np.add.at(edges, first, 1)
     np.add.at(edges, last + 1, -1)
-    left = np.flatnonzero(np.cumsum(edges)[:-1] == 0)
-    block = table.block[left].astype(np.int64)
-    return OutsideEvents(
-        name=tuple(table.names[index] if index >= 0 else "" for index in table.name[left]),
-        block=block,
-        node=left - table.blocks.first_event[block],
-        start_ns=table.start_ns[left],
-        duration_ns=table.duration_ns[left],
-    )
+    left = table.name[np.cumsum(edges)[:-1] == 0]
+    return sum(index >= 0 and table.names[index] in CALLS for index in left.tolist())
 
 
 def _warnings(groups: Sequence[RunGroup], lost: int) -> Iterator[Diagnostic]:

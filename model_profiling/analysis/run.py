@@ -34,7 +34,6 @@ _IN_SHORT = 2
 class Proven:
     """Evidence about a run, gathered once for its findings, report and JSON."""
 
-    run: Run
     evidence: tuple[PlaceEvidence, ...]
     damaged: FormatError | None
     """Why there is no evidence: one of its files cannot be read."""
@@ -158,7 +157,7 @@ def proven_of(run: Run, series: Sequence[SeriesAnalysis]) -> Proven:
         evidence = gather_evidence(whole, series)
     except FormatError as problem:
         damaged = problem  # reports name the damaged file; the dumps can be analysed without it
-    return Proven(whole, evidence, damaged, coverage_of(whole, evidence, series))
+    return Proven(evidence, damaged, coverage_of(whole, evidence, series))
 
 
 def _unexplained(series: Sequence[SeriesAnalysis]) -> Iterator[Diagnostic]:

@@ -147,6 +147,23 @@ def labelled(
     return layered(data, [*layers, text], x, y, height * count)
 
 
+def bars(
+    rows: Sequence[Row],
+    name: str,
+    title: str,
+    unit: str,
+    source: str,
+    *,
+    colour: object = SERIES[0],
+    tip: Mapping[str, str],
+    over: Sequence[Layer] = (),
+) -> Chart:
+    """A bar for each row, from zero to its `value`, with the layers `over` it."""
+    tip = {**tip, "value": unit}
+    layers = [layer("rows", "bar", x="_zero", x2="value", **BOX, color=colour, tip=tip), *over]
+    return Chart(name, title, sentence(rows), labelled({"rows": rows}, layers, axis(unit)), source)
+
+
 def category_colours(rows: Iterable[Row]) -> Channel:
     """Colours by `category`, with a legend of the categories that are there."""
     present = {row["category"] for row in rows}

@@ -6,19 +6,16 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from dataclasses import asdict
 
-from model_profiling.analysis.costs import MemoryUse
-from model_profiling.analysis.threads import AtThreads, ThreadCurve, thread_curve
+from model_profiling.analysis.costs import AtThreads, MemoryUse, ThreadCurve, thread_curve
 from model_profiling.config import names
 from model_profiling.core.formatting import MISSING, listing, milliseconds, percent, plural, size
 from model_profiling.program.records import Kept, LayerNoise, NoiseByLayer
 from model_profiling.report import charts as draw
 from model_profiling.report import document as doc
-from model_profiling.report.charts import Row, band, layer, named
+from model_profiling.report.charts import Row, band, named
 from model_profiling.report.data import ReportData, spoken_of
 from model_profiling.runs.costs import Loading, MemoryPart, TimePart
 from model_profiling.runs.metrics import Latency
-
-_DELEGATES = 8
 
 
 def memory(data: ReportData) -> list[doc.Block]:
@@ -71,23 +68,7 @@ def loading(data: ReportData) -> list[doc.Block]:
         doc.Paragraph(f"{_loads(warm)}{_of(data)}. {_first(latency, warm)}"),
         _bars("loading", "What loading takes", {part.what: part.ms for part in warm.parts}, "ms"),
         doc.table_of(warm.parts, columns),
-        *_delegates(data, warm),
     ]
-
-
-def _delegates(data: ReportData, warm: Loading) -> list[doc.Block]:
-    """Show the delegates that take longest to pack, if there are several."""
-    use = memory_use(data)
-    layers = use.packing_layers if use and len(warm.packing_ms) == len(use.packing_layers) else ()
-    if use is None or len(layers) < 2:
-        return []
-    packed = zip(range(len(layers)), warm.packing_ms, use.memory.packed_bytes, layers, strict=True)
-    rows = [
-        (str(number), milliseconds(ms), size(nbytes), layer or MISSING)
-        for number, ms, nbytes, layer in sorted(packed, key=lambda each: -each[1])[:_DELEGATES]
-    ]
-    header = ("delegate", "packing ms", "packed", "its heaviest layer")
-    return [doc.Folded("The delegates that take longest to pack", (doc.make_table(header, rows, (1, 2)),))]
 
 
 def _loads(warm: Loading) -> str:
@@ -160,10 +141,7 @@ def _bars(name: str, title: str, values: Mapping[str, float], unit: str) -> doc.
         }
         for place, (what, value) in enumerate(values.items())
     ]
-    tip = {"what": "what", "value": unit}
-    layers = [layer("rows", "bar", x="_zero", x2="value", **draw.BOX, color=draw.series_colour(0), tip=tip)]
-    spec = draw.labelled({"rows": rows}, layers, draw.axis(unit))
-    return doc.Chart(name, title, draw.sentence(rows), spec, names.METRICS)
+    return draw.bars(rows, name, title, unit, names.METRICS, tip={"what": "what"})
 
 
 _LAYERS = 10

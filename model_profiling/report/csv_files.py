@@ -10,7 +10,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from model_profiling.analysis.attribution import CALLS, EXECUTE, OutsideEvents, RunGroup, Share
+from model_profiling.analysis.attribution import RunGroup, Share
 from model_profiling.analysis.operators import DumpAnalysis, Operator
 from model_profiling.analysis.series import SeriesAnalysis
 from model_profiling.config import names
@@ -173,9 +173,8 @@ def write_stats(
 def write_timeline(path: Path, dump: DumpAnalysis, model_id: str, run: int | None = None) -> None:
     """Write every event of all runs, or of one.
 
-    Loading comes first, as run 0 with level `outside`; warm-up and unfinished runs are left out. The
-    `self_ms` of a run's other rows add up to its `Method::execute`; `pct_total` is the share of that
-    duration, and rows contain each other.
+    Loading, warm-up and unfinished runs are left out. The `self_ms` of a run's rows add up to its
+    `Method::execute`; `pct_total` is the share of that duration, and rows contain each other.
     """
     columns = _timeline_columns(dump, model_id, run)
     with files.replacing(path) as part, part.open("wb") as stream:
@@ -185,7 +184,7 @@ def write_timeline(path: Path, dump: DumpAnalysis, model_id: str, run: int | Non
 
 @dataclass(frozen=True, slots=True)
 class _Rows:
-    """Timeline rows, column by column. Texts are indexes into separate lists; `e2e` is -1 outside a run."""
+    """Timeline rows, column by column. Texts are indexes into separate lists."""
 
     head: Int64
     start: Int64
@@ -201,16 +200,15 @@ class _Rows:
 def _timeline_columns(dump: DumpAnalysis, model_id: str, run: int | None) -> list[CsvColumn]:
     heads: dict[str, int] = {}
     tails: dict[str, int] = {}
-    parts = [] if run else [_outside_rows(dump, model_id, heads, tails)]
+    parts = []
     for group, of_event in zip(dump.attribution.groups, dump.operator_of_event, strict=True):
         chosen = np.arange(len(group.runs)) if run is None else np.flatnonzero(group.runs == run)
         owners = [dump.operators[owner] if owner >= 0 else None for owner in of_event.tolist()]
         parts.append(_group_rows(group, chosen, owners, model_id=model_id, heads=heads, tails=tails))
     rows = _Rows(*(np.concatenate([getattr(part, name) for part in parts]) for name in _Rows.__slots__))
-    if len(parts) > 2:
-        order = np.lexsort((np.arange(len(rows.run)), rows.run, rows.e2e >= 0))
+    if len(parts) > 1:
+        order = np.argsort(rows.run, kind="stable")
         rows = _Rows(*(getattr(rows, name)[order] for name in _Rows.__slots__))
-    outside = rows.e2e < 0
     return [
         TextColumn(rows.head, tuple(heads)),
         NumberColumn(rows.start, 3),
@@ -222,7 +220,7 @@ def _timeline_columns(dump: DumpAnalysis, model_id: str, run: int | None) -> lis
         TextColumn(
             rows.block, tuple(csv_line((name,)) if name else "" for name in dump.attribution.block_names)
         ),
-        NumberColumn(rows.own, 6, empty=outside),
+        NumberColumn(rows.own, 6),
         TextColumn(rows.tail, tuple(tails)),
     ]
 
@@ -271,36 +269,6 @@ def _group_rows(
         block=np.repeat(group.blocks[chosen], events),
         tail=every_run(tail),
     )
-
-
-def _outside_rows(dump: DumpAnalysis, model_id: str, heads: dict[str, int], tails: dict[str, int]) -> _Rows:
-    outside = dump.attribution.outside
-    loading = _loading(outside)
-    nothing = np.zeros(len(loading), np.int64)
-    head = [
-        _code(heads, (model_id, name, operator_type(name), "runtime"))
-        for name in (outside.name[event] for event in loading.tolist())
-    ]
-    return _Rows(
-        head=np.array(head, np.int64),
-        start=outside.start_ns[loading],
-        duration=outside.duration_ns[loading],
-        own=nothing,
-        e2e=nothing - 1,
-        node=outside.node[loading],
-        run=nothing,
-        block=outside.block[loading],
-        tail=nothing + _code(tails, ("outside", "", "", "", "")),
-    )
-
-
-def _loading(outside: OutsideEvents) -> Int64:
-    """Return the events of blocks that executed nothing. Warm-up belongs to no run, so it must not be in a
-    sum of `Method::execute` by run."""
-    executed = [name == EXECUTE or name in CALLS for name in outside.name]
-    blocks = outside.block[np.array(executed, np.bool_)]
-    found: Int64 = np.flatnonzero(~np.isin(outside.block, blocks))
-    return found
 
 
 def _code(texts: dict[str, int], fields: Iterable[object]) -> int:

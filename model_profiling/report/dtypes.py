@@ -9,7 +9,6 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Literal
 
-from model_profiling.analysis.coverage import LOW_SHARE
 from model_profiling.config import names
 from model_profiling.config.series import Series
 from model_profiling.core.errors import ProfilingError
@@ -17,7 +16,7 @@ from model_profiling.core.formatting import MISSING, listing, milliseconds, perc
 from model_profiling.core.records import parse_record, read_json_object
 from model_profiling.export.records import EXAMPLE_INPUTS
 from model_profiling.report import document as doc
-from model_profiling.report.breakdown import number_cell
+from model_profiling.report.breakdown import number_cell, ratio_text
 from model_profiling.statistics.speedup import Speedup, Verdict
 
 Machine = Literal["sme2", "arm", "other", "emulated", "unknown"]
@@ -173,10 +172,11 @@ def decide(found: Dtypes) -> Dtypes:
     timed = [side for side in fit if side.latency is not None]
     if found.machine not in ("sme2", "arm") or not timed:
         none = "no recommendation: no Arm latency."
-        return replace(found, on_this_cpu=none, with_sme2=_by_coverage(fit), notes=tuple(notes))
+        unknown = "not known: a projection needs Arm latencies."
+        return replace(found, on_this_cpu=none, with_sme2=unknown, notes=tuple(notes))
     chosen, answer, doubts = _by_latency(found, timed)
     with_sme2 = _by_projection(timed) if found.machine == "arm" else ""
-    notes = [*doubts, *_reach(chosen, fit), *notes, *_caution(chosen)]
+    notes = [*doubts, *notes, *_caution(chosen)]
     return replace(found, ship=chosen.dtype, on_this_cpu=answer, with_sme2=with_sme2, notes=tuple(notes))
 
 
@@ -193,7 +193,7 @@ def _by_latency(found: Dtypes, timed: Sequence[DtypeSide]) -> tuple[DtypeSide, s
     kept = f" with {listing(chosen.keep)} in fp32" if chosen.keep else ""
     slower = [dtype for dtype, verdict in judged.items() if verdict is Verdict.FASTER]
     against = "fp32" if "fp32" in slower else next(iter(slower), "")
-    gain = f", {_ratio(others[against])} as fast as {against}" if against and chosen is fastest else ""
+    gain = f", {ratio_text(others[against], 2)} as fast as {against}" if against and chosen is fastest else ""
     sme2 = "with SME2" if found.machine == "sme2" else "no SME2"
     took = f"{milliseconds(_latency(chosen).median_ms)} ms on {found.cpu or 'this CPU'}, {sme2}"
     doubts = []
@@ -228,24 +228,6 @@ def _by_projection(timed: Sequence[DtypeSide]) -> str:
     return f"probably {first}{alone}, because it is projected, not measured, to take least: {ranges}."
 
 
-def _by_coverage(fit: Sequence[DtypeSide]) -> str:
-    shares = [(side.dtype, side.sme2.arithmetic_share) for side in fit if side.sme2]
-    shown = [f"{dtype} {percent(share)}" for dtype, share in shares if share is not None]
-    reach = f" Of the matrix arithmetic, SME2 kernels run: {listing(shown)}." if shown else ""
-    return f"not known: a projection needs Arm latencies.{reach}"
-
-
-def _reach(chosen: DtypeSide, fit: Sequence[DtypeSide]) -> Iterator[str]:
-    """Say if next to nothing of the chosen format runs on SME2, and which format does."""
-    share = chosen.sme2.arithmetic_share if chosen.sme2 else None
-    if share is None or share >= LOW_SHARE:
-        return
-    better = [side.dtype for side in fit if side.sme2 and (side.sme2.arithmetic_share or 0.0) >= LOW_SHARE]
-    yield f"{percent(share)} of the matrix arithmetic of {chosen.dtype} reaches SME2" + (
-        f"; {listing(better)} does better." if better else "."
-    )
-
-
 def _excluded(found: Dtypes) -> Iterator[str]:
     for side in found.failed:
         yield f"{side.dtype} failed: {side.problem}; {side.fix}."
@@ -265,13 +247,6 @@ def _caution(chosen: DtypeSide) -> Iterator[str]:
 def _latency(side: DtypeSide) -> DtypeLatency:
     assert side.latency is not None
     return side.latency
-
-
-def _ratio(found: Speedup | None) -> str:
-    if found is None or found.ratio is None:
-        return found.verdict.value if found else MISSING
-    interval = "" if found.low is None or found.high is None else f" ({found.low:.2f} to {found.high:.2f})"
-    return f"{found.ratio:.2f}x{interval}"
 
 
 def _range(low: float, high: float) -> str:
@@ -319,7 +294,7 @@ def _rows(found: Dtypes) -> Iterator[tuple[str, Callable[[DtypeSide], str]]]:
         )
     if found.pairs:
         fastest = found.pairs[0].dtype
-        yield f"{fastest} compared with it", lambda side: _ratio(found.pair(fastest, side.dtype))
+        yield f"{fastest} compared with it", lambda side: ratio_text(found.pair(fastest, side.dtype), 2)
     if any(side.projected for side in found.sides):
         yield (
             "with SME2, projected ms",

@@ -145,13 +145,10 @@ def parity(data: ReportData) -> list[doc.Block]:
         "outputs of", "against", "from", "output", "verdict", "largest difference", "relative", "RMS",
         "allowed", "same top-1",
     )  # fmt: skip
-    how_judged = (
-        "Relative: the largest difference over the output's largest value. RMS: that of the differences over "
-        "the output's own."
-    )
     verdicts = ", ".join(dict.fromkeys(row[4] for row in rows))
     table = doc.make_table(headers, rows)
-    return [doc.Folded(f"Outputs of the experiments: {verdicts}", (table, doc.Paragraph(how_judged)))]
+    relative = doc.Paragraph("Relative: over the output's largest value; RMS: over the output's own.")
+    return [doc.Folded(f"Outputs of the experiments: {verdicts}", (table, relative))]
 
 
 def _parity_rows(found: PairParity, source: str) -> Iterator[tuple[str, ...]]:

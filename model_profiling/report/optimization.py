@@ -8,6 +8,7 @@ from typing import Literal
 
 from model_profiling.core.formatting import MISSING, listing, milliseconds, percent, plural
 from model_profiling.report import document as doc
+from model_profiling.report.breakdown import ratio_text
 from model_profiling.report.dtypes import OnSme2
 from model_profiling.statistics.speedup import Speedup, Verdict
 
@@ -179,16 +180,12 @@ def rewrites_table(found: Optimization) -> doc.ShownTable:
     columns: tuple[doc.TableColumn[RewriteOutcome], ...] = (
         doc.TableColumn("rewrite", lambda each: each.name),
         doc.Number("calls", lambda each: str(each.count)),
-        doc.Number("brings", lambda each: _gain(each.gain)),
+        doc.Number(
+            "brings", lambda each: ratio_text(each.gain, 2) if each.gain and each.gain.ratio else MISSING
+        ),
         doc.TableColumn("decision", lambda each: f"{each.decision}: {each.because}"),
     )
     return doc.table_of(found.rewrites, columns)
-
-
-def _gain(found: Speedup | None) -> str:
-    if found is None or found.ratio is None or found.low is None:
-        return MISSING
-    return f"{found.ratio:.2f}x ({found.low:.2f} to {found.high:.2f})"
 
 
 def _places(each: RewriteOutcome) -> tuple[str, ...]:

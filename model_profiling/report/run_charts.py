@@ -166,12 +166,9 @@ def longest_operators(series: SeriesAnalysis, longest: Sequence[Operator], name:
         }
         for place, (operator, ms, share) in enumerate(bars)
     ]
-    unit = "ms in a typical traced run"
-    colour, tip = draw.category_colours(rows), {**_TIP, "value": unit}
-    layers = [layer("rows", "bar", x="_zero", x2="value", **draw.BOX, color=colour, tip=tip)]
-    title = titled(f"The {len(bars)} longest operators", series.label)
-    spec = draw.labelled({"rows": rows}, layers, draw.axis(unit))
-    return Chart(name, title, draw.sentence(rows), spec, names.ANALYSIS)
+    title, unit = titled(f"The {len(bars)} longest operators", series.label), "ms in a typical traced run"
+    colour = draw.category_colours(rows)
+    return draw.bars(rows, name, title, unit, names.ANALYSIS, colour=colour, tip=_TIP)
 
 
 # End-to-end latency: every inference of each series.
@@ -307,15 +304,9 @@ def ladder_chart(data: ReportData) -> Chart | None:
                 "_label": f"{name}: {milliseconds(median)} ms{bought}",
             }
         )
-    measured = "ms; line: nine in ten"
-    colour, tip = draw.series_colour(0), {"rung": "rung", "value": measured}
-    layers = [
-        layer("rows", "bar", x="_zero", x2="value", **draw.BOX, color=colour, opacity=0.8, tip=tip),
-        layer("rows", "rule", x="p5", x2="p95", y="_middle", strokeWidth=2),
-    ]
-    spec = draw.labelled({"rows": rows}, layers, draw.axis(measured))
-    title = "The ladder: what each CPU feature brings"
-    return Chart("ladder", title, draw.sentence(rows), spec, names.METRICS)
+    title, unit = "The ladder: what each CPU feature brings", "ms; line: nine in ten"
+    spread = layer("rows", "rule", x="p5", x2="p95", y="_middle", strokeWidth=2)
+    return draw.bars(rows, "ladder", title, unit, names.METRICS, tip={"rung": "rung"}, over=[spread])
 
 
 def _rungs(experiments: Sequence[ExperimentReport]) -> list[ExperimentReport]:

@@ -17,7 +17,6 @@ from model_profiling.core.formatting import (
     percent,
     plural,
     several,
-    size,
 )
 from model_profiling.report import document as doc
 from model_profiling.report.breakdown import (
@@ -31,18 +30,6 @@ from model_profiling.report.breakdown import (
 )
 from model_profiling.report.costs import accuracy, loading, memory, threads
 from model_profiling.report.data import ExperimentReport, PairReport, ReportData
-from model_profiling.report.document import (
-    Block,
-    Code,
-    Commands,
-    Explorer,
-    Folded,
-    Heading,
-    Paragraph,
-    ShownTable,
-    make_list,
-    make_table,
-)
 from model_profiling.report.evidence_sections import advice, parity, sme2
 from model_profiling.report.operator_sections import (
     categories,
@@ -58,7 +45,6 @@ from model_profiling.statistics.speedup import Speedup
 # The section on latency: comparisons, every experiment, how it was measured, and other costs.
 
 NOT_ARM = "These latencies say nothing about Arm: this CPU is not one"
-TOO_NOISY = "too noisy to tell"
 
 
 def latency_section(data: ReportData) -> list[doc.Block]:
@@ -89,17 +75,12 @@ def latency(data: ReportData) -> list[doc.Block]:
 
 
 def _measured(data: ReportData, measured: Sequence[ExperimentReport]) -> Iterator[doc.Block]:
-    every = data.run.series
     latencies = [experiment.latency for experiment in measured if experiment.latency]
     schedule = data.run.manifest.schedule if data.run.manifest else None
     units = sorted({several(latency.counted_in) for latency in latencies})
     yield _latency_table(measured, data, " or ".join(units) or "rounds")
     how = how_measured(schedule, latencies) if schedule else ""
     yield doc.Paragraph(f"End to end, without the tracer; nine in ten lie between 5% and 95%. {how}".strip())
-    yield doc.Folded(
-        "With the tracer on, loading and memory",
-        (doc.table_of(latencies, (*series_columns(every), *_COSTS)),),
-    )
 
 
 def speedups(data: ReportData) -> list[doc.Block]:
@@ -184,90 +165,64 @@ def how_measured(schedule: ScheduleFacts, latencies: Sequence[Latency]) -> str:
     return f"Measured in {listing(counted.values())}{turns}.{ending}"
 
 
-# Other costs.
+# The page.
+
+Section = Callable[[ReportData], Sequence[doc.Block]]
 
 
-def tracer_cost(latency: Latency) -> str:
-    cost = latency.tracer_cost
-    if cost is None:
-        return MISSING
-    if cost.low is None or cost.high is None:
-        return f"{100 * cost.share:.1f}%" if cost.share > 0 else TOO_NOISY
-    if cost.low <= 0:  # A cost is never negative: only its upper end is known.
-        return f"at most {100 * cost.high:.1f}%" if cost.high > 0 else TOO_NOISY
-    return f"{100 * cost.share:.1f}% ({100 * cost.low:.1f}% to {100 * cost.high:.1f}%)"
-
-
-_COSTS: tuple[doc.TableColumn[Latency], ...] = (
-    doc.Number("traced median ms", lambda latency: median_cell(latency.traced_ms)),
-    doc.Number("tracer's cost", tracer_cost),
-    doc.Number("load ms", lambda latency: milliseconds(latency.load_ms)),
-    doc.Number("first ms", lambda latency: milliseconds(latency.first_inference_ms)),
-    doc.Number("memory", lambda latency: size(latency.peak_memory_bytes)),
-)
-
-
-# A page of 1,000 series would help nobody; its figures are in the files.
-
-MOST_SERIES = 32
-
-
-Section = Callable[[ReportData], Sequence[Block]]
-
-
-def run_document(data: ReportData) -> list[Block]:
-    """Return the page; of a run with more than `MOST_SERIES` series, only what its answers and lists say."""
+def run_document(data: ReportData) -> list[doc.Block]:
     picture = first_picture(data)
-    blocks: list[Block] = [Heading(data.title, 1), answers(data).block, *([picture] if picture else [])]
-    if many := len(data.experiments) > MOST_SERIES:
-        where = f"{names.METRICS}, {names.ANALYSIS} and the CSV files beside each dump"
-        blocks.append(
-            Paragraph(f"{len(data.experiments):,} series are too many for tables and charts: see {where}.")
-        )
+    blocks: list[doc.Block] = [
+        doc.Heading(data.title, 1),
+        answers(data).block,
+        *([picture] if picture else []),
+    ]
     for heading, section, source in _SECTIONS:
-        if (not many or section in _SHORT) and (body := section(data)):
-            blocks += [Heading(heading), *_from(source, body)]
+        if body := section(data):
+            blocks += [doc.Heading(heading), *_from(source, body)]
     return blocks
 
 
-def _from(source: str, blocks: Sequence[Block]) -> Iterator[Block]:
+def _from(source: str, blocks: Sequence[doc.Block]) -> Iterator[doc.Block]:
     """Set the source of every table that has none."""
     for block in blocks:
         match block:
-            case ShownTable(source=""):
+            case doc.ShownTable(source=""):
                 yield replace(block, source=source)
-            case Folded(blocks=inside):
+            case doc.Folded(blocks=inside):
                 yield replace(block, blocks=tuple(_from(source, inside)))
-            case Explorer(instead=inside):
+            case doc.Explorer(instead=inside):
                 yield replace(block, instead=tuple(_from(source, inside)))
             case _:
                 yield block
 
 
-def how_sure(data: ReportData) -> list[Block]:
+def how_sure(data: ReportData) -> list[doc.Block]:
     """Show reasons to doubt the figures, what else is known, whether outputs agree, and what is missing."""
     doubts = [line.text for line in data.warnings]
     if not doubts and data.timed:
         doubts = ["Nothing seen that would make the measurement doubtful."]
-    missing = make_list(data.gaps)
+    missing = doc.make_list(data.gaps)
     return [
-        *make_list((*doubts, *answers(data).notes)),
+        *doc.make_list((*doubts, *answers(data).notes)),
         *parity(data),
-        *([Paragraph("What this report cannot show:"), *missing] if missing else []),
+        *([doc.Paragraph("What this report cannot show:"), *missing] if missing else []),
     ]
 
 
-def reproduce(data: ReportData) -> list[Block]:
+def reproduce(data: ReportData) -> list[doc.Block]:
     *measured, report = data.reproduce
-    blocks: list[Block] = [
-        Paragraph("Measure again:" if measured else "The command that measured this run is not recorded."),
-        *([Commands(tuple(measured))] if measured else []),
-        Paragraph("Write this page again from the recorded measurements:"),
-        Commands((report,)),
+    blocks: list[doc.Block] = [
+        doc.Paragraph(
+            "Measure again:" if measured else "The command that measured this run is not recorded."
+        ),
+        *([doc.Commands(tuple(measured))] if measured else []),
+        doc.Paragraph("Write this page again from the recorded measurements:"),
+        doc.Commands((report,)),
     ]
     if data.facts:
-        machine = replace(make_table(("what", "value"), data.facts), source=names.MANIFEST)
-        blocks.append(Folded("Machine and versions", (machine,)))
+        machine = replace(doc.make_table(("what", "value"), data.facts), source=names.MANIFEST)
+        blocks.append(doc.Folded("Machine and versions", (machine,)))
     return blocks
 
 
@@ -284,11 +239,9 @@ _SECTIONS: tuple[tuple[str, Section, str], ...] = (
     ("How to reproduce", reproduce, ""),
 )
 """Heading, section, and the file that its numbers come from."""
-_SHORT = (advice, how_sure, reproduce)
-"""The sections that are short whatever a run holds."""
 
 
-def summary_document(data: ReportData) -> list[Block]:
+def summary_document(data: ReportData) -> list[doc.Block]:
     manifest = data.run.manifest
     assert manifest is not None
     state = (
@@ -296,15 +249,15 @@ def summary_document(data: ReportData) -> list[Block]:
         f"state: {manifest.unfinished or 'finished'}."
     )
     return [
-        Heading(data.title, 1),
+        doc.Heading(data.title, 1),
         *answers(data).opening(),
-        Paragraph(state),
+        doc.Paragraph(state),
         *latency(data),
-        *make_list(line.text for line in data.warnings),
+        *doc.make_list(line.text for line in data.warnings),
     ]
 
 
-def ladder_table(data: ReportData) -> ShownTable:
+def ladder_table(data: ReportData) -> doc.ShownTable:
     """The ablation ladder: the kernels that ran at each rung, and the speedup from its best feature."""
     ran = {
         found.series: ", ".join(f"{count} {isa}" for isa, count in found.instruction_sets.items())
@@ -330,12 +283,12 @@ def ladder_table(data: ReportData) -> ShownTable:
 # A short report for a notebook cell.
 
 
-def run_cell(data: ReportData, report: Path | None = None) -> list[Block]:
+def run_cell(data: ReportData, report: Path | None = None) -> list[doc.Block]:
     """Return a short report for a notebook cell; `report` is the path of the full page."""
     return [
-        Heading(data.title, 3),
+        doc.Heading(data.title, 3),
         *answers(data).opening(),
         *(speedups(data) if data.timed else ()),
         *categories(data),
-        *([Paragraph(("The whole report: ", Code(str(report))))] if report is not None else []),
+        *([doc.Paragraph(("The whole report: ", doc.Code(str(report))))] if report is not None else []),
     ]

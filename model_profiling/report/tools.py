@@ -11,13 +11,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from model_profiling._version import __version__
-from model_profiling.analysis.coverage import RAN
 from model_profiling.analysis.operators import Operator
 from model_profiling.analysis.series import OVERHEADS, SeriesAnalysis
 from model_profiling.analysis.series_views import Slice, instruction_ms, module_parts, slice_runs
 from model_profiling.core import files
 from model_profiling.core.errors import InputError
-from model_profiling.core.formatting import milliseconds, plural
+from model_profiling.core.formatting import plural
 from model_profiling.facts import OPERATOR_FACTS, OperatorRow
 from model_profiling.report.data import ReportData
 from model_profiling.runs import Times
@@ -65,7 +64,7 @@ def write_trace(data: ReportData, series: Sequence[SeriesAnalysis], folder: Path
     share = min(1.0, _MOST_SLICES / max(1, slices))
     events: list[Json] = []
     for process, found in enumerate(series, start=1):
-        events += _process(found, process, share, _ran_on_sme2(found, data))
+        events += _process(found, process, share, data.sme2_of(found))
     manifest = data.run.manifest
     about = {
         "title": data.title,
@@ -81,13 +80,7 @@ def write_trace(data: ReportData, series: Sequence[SeriesAnalysis], folder: Path
     return (folder / TRACE,)
 
 
-def _ran_on_sme2(series: SeriesAnalysis, data: ReportData) -> Mapping[int, str]:
-    coverage = data.outlook.coverage
-    runs_on = f"{coverage.isa}{' under emulation' if coverage.emulated else ''}"
-    return {place: runs_on for place, answer in data.sme2_of(series).items() if answer in RAN}
-
-
-def _process(series: SeriesAnalysis, process: int, share: float, proven: Mapping[int, str]) -> Iterator[Json]:
+def _process(series: SeriesAnalysis, process: int, share: float, sme2: Mapping[int, str]) -> Iterator[Json]:
     most = max(1, int(series.runs * share))
     runs = f"{most} of {plural(series.runs, 'run')}" if most < series.runs else plural(series.runs, "run")
     threads = plural(series.series.threads, "thread") if series.series.threads else ""
@@ -108,7 +101,7 @@ def _process(series: SeriesAnalysis, process: int, share: float, proven: Mapping
             begin, end = slice_.begin_ns, slice_.end_ns
             known = about_node.get(id(slice_.node))
             if known is None:
-                known = about_node[id(slice_.node)] = _about_node(series, slice_, proven)
+                known = about_node[id(slice_.node)] = _about_node(series, slice_, sme2)
             event: Json = {**known, "ph": "X", "pid": process, "tid": thread}
             event |= {"ts": (begin - zero) / 1e3, "dur": (end - begin) / 1e3}
             own = {"self time ns": slice_.self_ns}
@@ -122,14 +115,12 @@ def _named(what: str, process: int, thread: int, name: Json) -> Json:
     return {"ph": "M", "name": what, "pid": process, "tid": thread, "args": name}
 
 
-def _about_node(series: SeriesAnalysis, slice_: Slice, proven: Mapping[int, str]) -> Json:
+def _about_node(series: SeriesAnalysis, slice_: Slice, sme2: Mapping[int, str]) -> Json:
     """What is the same in every run."""
     operator, node = slice_.operator, slice_.node
     facts: Json = {}
     if operator is not None:
-        facts = operator_arguments(operator)
-        if runs_on := proven.get(series.place(operator)):
-            facts["runs on"] = runs_on
+        facts = operator_arguments(operator, sme2[series.place(operator)])
     elif node.level == "method":
         facts = {"experiment": series.name, "times": f"from {series.times.origin}"}
     if node.call >= 0:
@@ -137,8 +128,8 @@ def _about_node(series: SeriesAnalysis, slice_: Slice, proven: Mapping[int, str]
     return {"name": node.name, "cat": operator.category.value if operator else node.level, "args": facts}
 
 
-def operator_arguments(operator: Operator) -> Json:
-    row = OperatorRow(operator, 0.0, 0.0)
+def operator_arguments(operator: Operator, sme2: str) -> Json:
+    row = OperatorRow(operator, 0.0, 0.0, sme2)
     facts = {fact.name.replace("_", " "): fact.cell(row) for fact in OPERATOR_FACTS if not fact.timed}
     return {name: value for name, value in facts.items() if value is not None and value != ""}
 
@@ -184,14 +175,10 @@ def _profile(series: SeriesAnalysis, frames: dict[Frame, int]) -> Json:
         *((_stack(operator), operator.typical_ms) for operator in series.operators),
         *(([method, Frame(name)], series.spent(series.parts[name]).ms) for name in OVERHEADS),
     ]
-    note = f"{series.taken_from}, with the tracer on"
-    weights = [max(weight, 0.0) for _, weight in weighed]
-    over = -sum(min(weight, 0.0) for _, weight in weighed)
-    if over:
-        note += f"; operators overlap by {milliseconds(over)} ms, which is more than end to end"
+    weights = [max(weight, 0.0) for _, weight in weighed]  # of overlapping operators, an overhead is negative
     return {
         "type": "sampled",
-        "name": f"{series.name} ({note})",
+        "name": f"{series.name} ({series.taken_from}, with the tracer on)",
         "unit": "milliseconds",
         "startValue": 0,
         "endValue": sum(weights),
@@ -237,39 +224,31 @@ def write_node_data(data: ReportData, every: Sequence[SeriesAnalysis], folder: P
             f"no program (.pte) explains the dumps of {data.run.path}", "put it beside them and analyse again"
         )
     program = explained[0].graph.program
-    sets = {
-        f"time_{file_word(str(series.series))}": (f"ms: {series.name}", _node_times(series, program))
-        for series in explained
-    }
     written = []
-    for file, (name, values) in sets.items():
+    for series in explained:
         graphs: dict[str, dict[str, Json]] = {}
-        for (graph, node), value in values.items():
-            graphs.setdefault(graph, {})[node] = {"value": round(value, 6)}
+        for (graph, node), ms in _node_times(series, program).items():
+            graphs.setdefault(graph, {})[node] = {"value": round(ms, 6)}
         shown = {
-            graph: {"name": name, "results": results, "gradient": list(_HEAT)}
+            graph: {"name": f"ms: {series.name}", "results": results, "gradient": list(_HEAT)}
             for graph, results in graphs.items()
         }
-        written.append(folder / NODE_DATA / f"{file}.json")
+        written.append(folder / NODE_DATA / f"time_{file_word(str(series.series))}.json")
         _write_json(written[-1], shown)
     return tuple(written)
 
 
-def _instruction_node(method: str, chain: int, instruction: int) -> ExplorerNode:
-    return method, f"{method}_{chain}_{instruction}"
-
-
-def _delegated_node(program: Program, call: ExplorerNode, index: int) -> ExplorerNode:
-    return f"{Path(program.source).name}::{call[1]}", str(index)
-
-
 def _node_times(series: SeriesAnalysis, program: Program) -> Mapping[ExplorerNode, float]:
     """Instructions as a whole; inside delegates, each node with all operators that ran for it."""
-    spent = {_instruction_node(*place): ms for place, ms in instruction_ms(series).items() if place[0]}
+    spent = {
+        (method, f"{method}_{chain}_{instruction}"): ms
+        for (method, chain, instruction), ms in instruction_ms(series).items()
+        if method
+    }
     for operator in series.operators:
         if operator.source.node_index >= 0:
-            call = _instruction_node(operator.method, operator.chain_index, operator.instruction_id)
-            node = _delegated_node(program, call, operator.source.node_index)
+            call = f"{operator.method}_{operator.chain_index}_{operator.instruction_id}"
+            node = f"{Path(program.source).name}::{call}", str(operator.source.node_index)
             spent[node] = spent.get(node, 0.0) + operator.typical_ms
     return spent
 

@@ -179,16 +179,6 @@ _LATENCY = _keys(Files.latency, {
 })  # fmt: skip
 
 
-def _costs(table: Shown, files: Files, row: Row, place: int) -> Told:
-    yield from _keys(Files.latency, {
-        "threads": "threads", "traced median ms": "traced_ms.median", "load ms": "load_ms",
-        "first ms": "first_inference_ms", "memory": "peak_memory_bytes",
-    })(table, files, row, place)  # fmt: skip
-    cost = files.latency(row)["tracer_cost"]
-    known = [cost["share"], cost["low"], cost["high"]] if cost["low"] > 0 else [cost["high"]]
-    yield "tracer's cost", known if cost["high"] > 0 else []
-
-
 def _categories(table: Shown, files: Files, row: Row, _: int) -> Told:
     """A table of categories is folded under its pair's name; the headline's stands open."""
     comparable = [pair for pair in files.analysis["pairs"] if pair["e2e"]["ratio"] is not None]
@@ -296,8 +286,7 @@ def _timeline(table: Shown, files: Files, row: Row, __: int) -> Told:
     with (files.folder / file).open(encoding="utf-8") as stream:
         rows = [each for each in csv.DictReader(stream) if each["run_index"] == run]
     zero = next(float(each["start_us"]) for each in rows if each["name"] == "Method::execute")
-    inside = (each for each in rows if each["level"] != "outside")
-    events = [((float(each["start_us"]) - zero) / 1e3, float(each["duration_ms"])) for each in inside]
+    events = [((float(each["start_us"]) - zero) / 1e3, float(each["duration_ms"])) for each in rows]
     starts, takes = float(row["starts at ms"]), float(row["takes ms"])
     start, took = min(events, key=lambda event: abs(event[0] - starts) + abs(event[1] - takes))
     yield "starts at ms", [start]
@@ -377,7 +366,6 @@ _TABLES: dict[tuple[str, ...], Checker] = {
     }),
     ("SME2", "launches"): _LATENCY,
     ("SME2", "rounds"): _LATENCY,
-    ("traced median ms",): _costs,
     ("share of time",): _keys(Files.headroom, {
         "share of time": "time_share", "lowest speedup": "low", "highest speedup": "high", "limit": "ceiling",
         "latency ms": "latency_ms", "projected ms": "projected_ms.high projected_ms.low",

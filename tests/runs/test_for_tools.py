@@ -175,8 +175,8 @@ def test_a_trace_has_a_track_for_each_run_whose_slices_nest_and_add_up_to_end_to
 
 def test_slices_tell_shape_module_kernel_and_source_line(trace: Trace) -> None:
     for process, label, proof in (
-        ("linux_sme2_on (1 thread)", "PF16", "SME2"),
-        ("linux_sme2_off (1 thread)", "F16", None),
+        ("linux_sme2_on (1 thread)", "PF16", "yes"),
+        ("linux_sme2_off (1 thread)", "F16", "no: SME2 is off"),
     ):
         root = trace.runs(process)["launch 01, run 002"]
         first = next(found for found in root.all() if found.category == "Convolution")
@@ -185,7 +185,7 @@ def test_slices_tell_shape_module_kernel_and_source_line(trace: Trace) -> None:
         assert (told["input shapes"], told["output shape"]) == ("1x224x224x3", "1x112x112x16")
         assert (told["module path"], told["type"]) == ("features.0", f"Convolution (NHWC, {label}) IGEMM")
         assert told["source"] == "/home/user/small_cnn.py:22"
-        assert (told["category"], told.get("runs on")) == ("Convolution", proof)
+        assert (told["category"], told["sme2"]) == ("Convolution", proof)
         assert root.arguments["times"] == "from hardware"
     assert trace.about["cpu"] == "made SME2 CPU"
 
@@ -194,7 +194,7 @@ def test_what_only_emulation_proves_says_so(tmp_path: Path) -> None:
     trace = traced(gather_report(ARM), tmp_path)
     root = trace.runs("linux_baseline (1 thread)")["launch 01, run 002"]
     convolutions = [found for found in root.all() if found.category == "Convolution"]
-    assert {found.arguments.get("runs on") for found in convolutions} == {"SME2 under emulation"}
+    assert {found.arguments["sme2"] for found in convolutions} == {"in emulation"}
 
 
 @pytest.mark.parametrize("tool", TOOLS)

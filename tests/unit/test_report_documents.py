@@ -16,12 +16,12 @@ from model_profiling.report.breakdown import shift_text
 from model_profiling.report.comparison import Comparison, SeriesComparison, SideFacts
 from model_profiling.report.comparison_document import comparison_document, comparison_junit
 from model_profiling.report.data import PairReport, ReportData, report_data
-from model_profiling.report.run_report import run_document, tracer_cost
+from model_profiling.report.run_report import run_document
 from model_profiling.report.text import render_markdown
 from model_profiling.report.verdict import RunAnswers, answers
 from model_profiling.runs import Latency, Manifest, Metrics, Result, Run, Times
 from model_profiling.runs.manifest import Machine, Session, TargetFacts
-from model_profiling.runs.metrics import PairParity, PairSpeedup, TracerCost
+from model_profiling.runs.metrics import PairParity, PairSpeedup
 from model_profiling.statistics.latency import Interruptions, summarize
 from model_profiling.statistics.measure import Measure
 from model_profiling.statistics.parity import Parity, compare_arrays, together
@@ -178,20 +178,6 @@ def test_a_latency_in_doubt_says_so_in_the_same_sentence() -> None:
     calm = replace(known, measured="cpu time")
     told = answers(report_data(Run(Path("d"), MANIFEST, metrics=replace(metrics, latencies=(calm,))), None))
     assert told.facts()["trusted"] is True and told.where_time_goes.startswith("1.000 ms of CPU time")
-
-
-@pytest.mark.parametrize(
-    ("cost", "said"),
-    [
-        (TracerCost(0.011, 0.009, 0.014), "1.1% (0.9% to 1.4%)"),
-        (TracerCost(-0.255, -0.398, 0.837), "at most 83.7%"),
-        (TracerCost(-0.2, -0.3, -0.1), "too noisy to tell"),
-        (TracerCost(-0.2), "too noisy to tell"),
-        (TracerCost(0.2), "20.0%"),
-    ],
-)
-def test_the_tracer_never_costs_less_than_nothing(cost: TracerCost, said: str) -> None:
-    assert tracer_cost(Latency(experiment="on", tracer_cost=cost)) == said
 
 
 def test_times_of_an_unknown_machine_are_called_no_latency() -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from model_profiling.analysis.threads import thread_curve
+from model_profiling.analysis.costs import thread_curve
 
 
 def test_the_fewest_threads_that_are_as_fast_are_named() -> None:

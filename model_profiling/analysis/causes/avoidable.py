@@ -64,7 +64,6 @@ def same_each_time(case: SeriesCase, free: Free) -> Finding | None:
         (f"their results do not depend on the model's input: {first}", *others),
         case.series,
         concerns_of(same),
-        {"outside_delegates": sum(not operator.delegated for operator in same)},
         besides=case.series.spent_ms(calling_ms) if calling_ms else None,
         besides_what="calling them",
     )
@@ -127,7 +126,6 @@ advice."""
 
 def copies(case: SeriesCase, free: Free) -> Finding | None:
     """Data movement in delegates, except lowering's transposes, conversions and packing by kernels."""
-    series = case.series
     moving = case.largest(
         free,
         lambda operator: (
@@ -142,18 +140,15 @@ def copies(case: SeriesCase, free: Free) -> Finding | None:
     if not moving or not case.matters(moving):
         return None
     kinds = by_kind(moving, case.weight)
-    evidence: dict[str, object] = {"by_kind": {kind: len(members) for kind, members in kinds.items()}}
-    if case.timed:
-        evidence["by_kind_ms"] = {kind: series.spent_by(members).ms for kind, members in kinds.items()}
     least = _A_TENTH * sum(map(case.weight, moving))
     costly = [kind for kind, members in kinds.items() if sum(map(case.weight, members)) >= least]
     finding = Finding(
         "data-movement",
         f"Avoid {plural(len(moving), 'operator')} that only {'moves' if len(moving) == 1 else 'move'} data",
         tuple(_COPIES[kind] for kind in costly[:KINDS_NAMED]),
-        series,
+        case.series,
         concerns_of(moving),
-        evidence,
+        {"by_kind": {kind: len(members) for kind, members in kinds.items()}},
         has_cure=any(kind in _REPLACED for kind in costly),
     )
     return case.bounded(finding)
@@ -196,7 +191,7 @@ _AT_RUN_TIME = ("qdint8", "qpint8")
 def conversions(case: SeriesCase, free: Free) -> Finding | None:
     converting = case.largest(free, lambda operator: _converts(case, operator))
     concerns = [concern for operator in converting if (concern := _around(case, operator))]
-    inside = len(concerns)
+    inside = bool(concerns)
     if not inside:
         # A quantized model begins and ends with conversions: only their cost is reported, if these are all.
         known = all(case.step(operator) for operator in converting)
@@ -213,7 +208,6 @@ def conversions(case: SeriesCase, free: Free) -> Finding | None:
         steps if inside else ("feed quantized input if the application has it: images already have 8 bits",),
         case.series,
         tuple(concerns),
-        {"inside": inside, "at_edges": len(converting) - inside},
     )
     return case.bounded(finding)
 
@@ -241,9 +235,8 @@ def _around(case: SeriesCase, operator: Operator) -> Concern | None:
     # `Softmax` of a node, `native_layer_norm` of `aten::native_layer_norm.out`.
     plain = (each.source.operator.partition("::")[2].partition(".")[0] for each in beside)
     named = (each.source.node_kind or name or each.type for each, name in zip(beside, plain, strict=True))
-    names, line = list(dict.fromkeys(named)), beside[0].line
-    facts = {"around": names, "cause_line": line}
-    return Concern((operator,), where(beside[0]), f"around {some_of(names)}", facts, line=line)
+    around = f"around {some_of(list(dict.fromkeys(named)))}"
+    return Concern((operator,), where(beside[0]), around, line=beside[0].line)
 
 
 # Transposes that undo each other, and those that lowering added.
@@ -283,7 +276,6 @@ def cancelling_transposes(case: SeriesCase, free: Free) -> Finding | None:
     if not concerns:
         return None
     concerns.sort(key=lambda concern: -case.weight(concern.operator))
-    operators = [operator for concern in concerns for operator in concern.operators]
     notes = {concern.note for concern in concerns}
     ways = {note: way for note, way in _WITHOUT_UNDOING.items() if note in notes}
     # What nothing helps against is named, but is not in the bound if something helps against others.
@@ -295,10 +287,6 @@ def cancelling_transposes(case: SeriesCase, free: Free) -> Finding | None:
         tuple(ways.values()) or (_NOTHING_HELPS,),
         case.series,
         tuple(concerns),
-        {
-            "transposes": len(operators),
-            "added_by_lowering": sum(operator.origin == "lowering" for operator in operators),
-        },
         has_cure=bool(ways),
     )
     return case.bounded(finding, case.series.spent_by(removed).ms)
@@ -321,8 +309,7 @@ def _cancelling(
         note = _ATTENTION if all(calls_function(each, ATTENTION) for each in written) else _WRITTEN
     line = written[0].line if written else ""
     for operator in operators:
-        facts = {"added_by_lowering": operator.origin == "lowering"}
-        yield Concern((operator,), place, note, facts, line=line, between=not written)
+        yield Concern((operator,), place, note, line=line, between=not written)
 
 
 def _beside(known: MethodFlow, undone: Undone) -> str:
@@ -361,9 +348,7 @@ def layout_changes(case: SeriesCase, free: Free) -> Finding | None:
         (f"keep one layout through the model: {first}", *others),
         case.series,
         tuple(
-            Concern(
-                (operator,), f"between {before} and {after}", "", {"between": [before, after]}, between=True
-            )
+            Concern((operator,), f"between {before} and {after}", between=True)
             for operator, before, after in between
         ),
         {"added_by_lowering": len(added)},

@@ -153,12 +153,7 @@ def cache_copies(case: SeriesCase, free: Free) -> Finding | None:
                 Concern((each,), where(each), size(written[each]), {"bytes": written[each]})
                 for each in copies
             ),
-            {
-                "bytes": copied,
-                "bytes_per_token": copied // max(1, tokens),
-                "cache_bytes": sum(states),
-                "tokens": tokens,
-            },
+            {"bytes": copied, "bytes_per_token": copied // max(1, tokens)},
         )
         return case.bounded(finding)
     return None
@@ -182,7 +177,6 @@ def unused_scores(case: SeriesCase, free: Free) -> Finding | None:
             ),
             case.series,
             (Concern(tuple(own), where(own[0]), f"{rows} rows"),),
-            {"tokens": rows},
         )
         return case.bounded(finding, case.series.spent_by(own).ms * (1 - 1 / rows))
     return None

@@ -61,12 +61,7 @@ def matrix_bound(case: SeriesCase, free: Free) -> Finding | None:
         f"{'time: speed up' if case.timed else 'arithmetic: begin with'} the matrix products",
         (*steps, f"beyond that, {_LESS_WORK}"),
         series,
-        evidence={
-            "share": share,
-            "share_of": "time" if case.timed else "arithmetic",
-            "matrix_operators": len(unexplained),
-            "precisions": sorted({each.precision for each in unexplained if each.precision}),
-        },
+        evidence={"share": share, "share_of": "time" if case.timed else "arithmetic"},
         weight_pct=_A_CURE_FIRST,
         first_step=_COMPARE if formats else (*steps, _LESS_WORK)[0],
     )
@@ -172,8 +167,7 @@ def _grouped_concern(operator: Operator) -> Concern:
     source, (inputs, outputs) = operator.source, _per_group(operator)
     kernel = "x".join(map(str, source.kernel_size or ()))
     shape = f"{kernel}, {source.groups} groups of {inputs} to {plural(outputs, 'channel')}"
-    facts = {"kernel_size": list(source.kernel_size or ()), "groups": source.groups}
-    return Concern((operator,), where(operator), shape, facts)
+    return Concern((operator,), where(operator), shape)
 
 
 # Matrix operators in a wider precision than exported. No bound: the other precision was not measured.
@@ -202,21 +196,10 @@ def precision_not_as_asked(case: SeriesCase, _free: Free) -> Finding | None:
         tuple(dict.fromkeys(cure for _, cure in whys)),
         case.series,
         tuple(
-            Concern(
-                (operator,),
-                where(operator),
-                f"{operator.precision}: {reason}",
-                {"precision": operator.precision, "reason": reason},
-            )
+            Concern((operator,), where(operator), f"{operator.precision}: {reason}")
             for operator, (reason, _) in zip(wider, whys, strict=True)
         ),
-        {
-            "asked": asked,
-            "matrix_operators": len(matrix),
-            "not_as_asked": len(wider),
-            "share": share,
-            "share_of": "time" if case.timed else "arithmetic",
-        },
+        {"share": share, "share_of": "time" if case.timed else "arithmetic"},
         # Most of the model is not in the format that was asked for: the first thing to know.
         weight_pct=percent(share) if share >= _MOST and not any(each.ran_wider for each in wider) else 0.0,
     )

@@ -159,12 +159,10 @@ def outside(case: SeriesCase, free: Free) -> Finding | None:
         left = [operator for line in lines for operator in line.operators]
         own, added, beside = series.spent_by(left), series.spent_ms(0.0), series.spent_ms(0.0)
         taken = frozenset()
-    evidence: dict[str, object] = {
+    evidence = {
         "delegate_calls": series.first.delegate_calls,
         "operator_calls": series.first.operator_calls,
         "calls_joined": joined,
-        "outside_by_kind": {kind: len(members) for kind, members in by_kind(left).items()},
-        "reasons_known": any(line.reasons for line in lines),
     }
     alike = _alike(helped or lines)
     first = alike[0][0]
@@ -176,10 +174,7 @@ def outside(case: SeriesCase, free: Free) -> Finding | None:
         series,
         (
             *(_concern(line, call, calls) for line in lines for call in line.calls),
-            *(
-                Concern((each,), f"beside {where(near)}", _BECAUSE, {"reason": _BECAUSE}, line=near.line)
-                for each, near in around
-            ),
+            *(Concern((each,), f"beside {where(near)}", _BECAUSE, line=near.line) for each, near in around),
         ),
         evidence,
         besides=beside if beside.ms else None,
@@ -356,7 +351,6 @@ def _concern(line: OutsideLine, call: Sequence[Member], calls: Calls) -> Concern
         "why": reasons[0].why,
         "call": line.called,
         "replacement": reasons[0].replacement,
-        "remedy": line.remedy,
         "operator_count": len(operators),
         "parts_delegates": calls.parted({operator.call for operator in operators}),
     }

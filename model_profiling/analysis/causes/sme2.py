@@ -64,28 +64,12 @@ def misses_sme2(case: SeriesCase, _free: Free) -> Finding | None:
         ),
         case.series,
         tuple(
-            Concern(
-                tuple(found),
-                where(found[0]),
-                each.why_not,
-                {
-                    "cause": each.cause,
-                    "reason": each.why_not,
-                    "precision": each.precision,
-                    "arithmetic_share": coverage.share_of(each),
-                    "change": change.format("it") or None,
-                },
-            )
-            for _, rows, change in groups
+            Concern(tuple(found), where(found[0]), each.why_not)
+            for _, rows, _ in groups
             for each in rows
             if (found := ran.get(each.key.in_program))
         ),
-        {
-            "matrix_operators": len(coverage.operators),
-            "missing": len(missing),
-            "arithmetic_share": share,
-            "proven": "under emulation" if coverage.emulated else "on a CPU with SME2",
-        },
+        {"arithmetic_share": share},
         has_cure=any(change for _, _, change in groups),
     )
 
@@ -203,10 +187,7 @@ def _lost(
             _concern(pair, reason, pair.delta_ms / e2e_ms)
             for pair, (reason, _) in zip(pairs, reasons, strict=True)
         ),
-        {
-            "share": sum(pair.candidate_ms for pair in pairs) / e2e_ms,
-            "lost_share": sum(pair.delta_ms for pair in pairs) / e2e_ms,
-        },
+        {"share": sum(pair.candidate_ms for pair in pairs) / e2e_ms},
         gain,
         about=pairing.label,
     )
@@ -226,12 +207,7 @@ def _concern(pair: OperatorPair, reason: str, share: float) -> Concern:
     """The cost is given only for an operator that lost time; otherwise the ratio says all."""
     ratio = pair.ratio or 0.0
     cost = f", {pair.delta_ms:.3f} ms or {100 * share:.1f}% of an inference more" if share > 0 else ""
-    facts = {
-        "lost_ms": pair.delta_ms,
-        "ratio": ratio,
-        "kernel_after": pair.families[1],
-        "may_be_because": reason,
-    }
+    facts = {"lost_ms": pair.delta_ms, "kernel_after": pair.families[1], "may_be_because": reason}
     note = f"{ratio:.2f}x with SME2{cost}, perhaps because {reason}"
     return Concern(pair.candidate, where(pair.main), note, facts)
 
@@ -290,7 +266,6 @@ def wrong_layer_norms(case: SeriesCase, _free: Free) -> Finding | None:
         ),
         case.series,
         tuple(Concern((each,), where(each), f"rows of {each.source.output_shape[-1]}") for each in wrong),
-        {"executorch": case.executorch},
         weight_pct=100,  # before any advice about speed
     )
 
