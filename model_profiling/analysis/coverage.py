@@ -248,9 +248,10 @@ class Projection:
     time_share: float
     """Share of the proven operators, from 0 to 1, with the event tracer on."""
     groups: tuple[FactorGroup, ...]
+    before: Part
     after_low: Part
     after_high: Part
-    """The largest part of the time with the lowest and the highest factors."""
+    """The largest part of the time as measured, and with the lowest and the highest factors."""
     latency_ms: float | None
     """Median without the tracer; None if not measured."""
 
@@ -339,6 +340,7 @@ def _project(run: Run, series: SeriesAnalysis, coverage: Sme2Coverage) -> Projec
         ceiling=speedup_of([(time_share, float("inf"))]),
         time_share=time_share,
         groups=groups,
+        before=_largest(measured),
         after_low=_largest(_after(series, matched, measured, lambda group: FACTORS[group].low)),
         after_high=_largest(_after(series, matched, measured, lambda group: FACTORS[group].high)),
         latency_ms=latency.end_to_end_ms.median if latency and latency.end_to_end_ms else None,

@@ -276,6 +276,7 @@ def _projection(found: Projection) -> Json:
             for group in found.groups
         ],
         "time_share": found.time_share,
+        "bottleneck_before": _part(found.before),
         "bottleneck_after": {"low": _part(found.after_low), "high": _part(found.after_high)},
         "latency_ms": found.latency_ms,
         "projected_ms": {

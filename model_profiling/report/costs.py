@@ -225,7 +225,7 @@ def threads(data: ReportData) -> list[doc.Block]:
     return [
         doc.Paragraph(" ".join(said)),
         _bars("threads", "Latency by number of threads", bars, "ms"),
-        doc.table_of(curve.points, columns),
+        doc.Folded("How each part of the time scales", (doc.table_of(curve.points, columns),)),
     ]
 
 

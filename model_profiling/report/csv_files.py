@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import NamedTuple
 
@@ -149,9 +148,12 @@ def write_csv_files(series: SeriesAnalysis, sme2: Mapping[int, str], folder: Pat
 
 def operator_rows(series: SeriesAnalysis, sme2: Mapping[int, str] | None = None) -> Iterator[OperatorRow]:
     """The one record of each operator's figures, which every output repeats."""
-    for place, operator in enumerate(series.operators):
-        on_sme2 = sme2[place] if sme2 else ""
-        yield OperatorRow(operator, operator.typical_ms, series.spent_by([operator]).share, on_sme2)
+    return (operator_row(series, operator, sme2) for operator in series.operators)
+
+
+def operator_row(series: SeriesAnalysis, operator: Operator, sme2: Mapping[int, str] | None) -> OperatorRow:
+    on_sme2 = sme2[series.place(operator)] if sme2 else ""
+    return OperatorRow(operator, operator.typical_ms, series.spent_by([operator]).share, on_sme2)
 
 
 def write_stats(
@@ -182,21 +184,6 @@ def write_timeline(path: Path, dump: DumpAnalysis, model_id: str, run: int | Non
             stream.write(piece)
 
 
-@dataclass(frozen=True, slots=True)
-class _Rows:
-    """Timeline rows, column by column. Texts are indexes into separate lists."""
-
-    head: Int64
-    start: Int64
-    duration: Int64
-    own: Int64
-    e2e: Int64
-    node: Int64
-    run: Int64
-    block: Int64
-    tail: Int64
-
-
 def _timeline_columns(dump: DumpAnalysis, model_id: str, run: int | None) -> list[CsvColumn]:
     heads: dict[str, int] = {}
     tails: dict[str, int] = {}
@@ -205,23 +192,23 @@ def _timeline_columns(dump: DumpAnalysis, model_id: str, run: int | None) -> lis
         chosen = np.arange(len(group.runs)) if run is None else np.flatnonzero(group.runs == run)
         owners = [dump.operators[owner] if owner >= 0 else None for owner in of_event.tolist()]
         parts.append(_group_rows(group, chosen, owners, model_id=model_id, heads=heads, tails=tails))
-    rows = _Rows(*(np.concatenate([getattr(part, name) for part in parts]) for name in _Rows.__slots__))
+    columns = [np.concatenate(column) for column in zip(*parts, strict=True)]
     if len(parts) > 1:
-        order = np.argsort(rows.run, kind="stable")
-        rows = _Rows(*(getattr(rows, name)[order] for name in _Rows.__slots__))
+        order = np.argsort(columns[0], kind="stable")
+        columns = [column[order] for column in columns]
+    runs, head, start, duration, own, e2e, node, block, tail = columns
+    blocks = [csv_line((name,)) if name else "" for name in dump.attribution.block_names]
     return [
-        TextColumn(rows.head, tuple(heads)),
-        NumberColumn(rows.start, 3),
-        NumberColumn(rows.start + rows.duration, 3),
-        NumberColumn(rows.duration, 6),
-        _percent(rows.duration, rows.e2e),
-        NumberColumn(rows.node),
-        NumberColumn(rows.run),
-        TextColumn(
-            rows.block, tuple(csv_line((name,)) if name else "" for name in dump.attribution.block_names)
-        ),
-        NumberColumn(rows.own, 6),
-        TextColumn(rows.tail, tuple(tails)),
+        TextColumn(head, tuple(heads)),
+        NumberColumn(start, 3),
+        NumberColumn(start + duration, 3),
+        NumberColumn(duration, 6),
+        _percent(duration, e2e),
+        NumberColumn(node),
+        NumberColumn(runs),
+        TextColumn(block, blocks),
+        NumberColumn(own, 6),
+        TextColumn(tail, tuple(tails)),
     ]
 
 
@@ -241,7 +228,9 @@ def _group_rows(
     model_id: str,
     heads: dict[str, int],
     tails: dict[str, int],
-) -> _Rows:
+) -> tuple[Int64, ...]:
+    """The rows of a group's runs: run, head, start, duration, own time, the run's time, event, block, tail.
+    Heads and tails are indexes of texts."""
     backends = {owner.call: owner.backend for owner in owners if owner is not None}
     head, tail = [], []
     for node, owner in zip(group.nodes, owners, strict=True):
@@ -258,17 +247,9 @@ def _group_rows(
         return np.tile(np.asarray(values, np.int64), len(chosen))
 
     events = len(group.nodes)
-    return _Rows(
-        head=every_run(head),
-        start=group.start_ns[chosen].ravel(),
-        duration=group.duration_ns[chosen].ravel(),
-        own=group.self_ns[chosen].ravel(),
-        e2e=np.repeat(group.e2e_ns[chosen], events),
-        node=every_run(np.arange(events)),
-        run=np.repeat(group.runs[chosen], events),
-        block=np.repeat(group.blocks[chosen], events),
-        tail=every_run(tail),
-    )
+    times = (matrix[chosen].ravel() for matrix in (group.start_ns, group.duration_ns, group.self_ns))
+    runs, e2e, blocks = (np.repeat(of[chosen], events) for of in (group.runs, group.e2e_ns, group.blocks))
+    return runs, every_run(head), *times, e2e, every_run(np.arange(events)), blocks, every_run(tail)
 
 
 def _code(texts: dict[str, int], fields: Iterable[object]) -> int:

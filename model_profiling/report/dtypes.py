@@ -9,6 +9,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Literal
 
+from model_profiling.analysis.coverage import LOW_SHARE
 from model_profiling.config import names
 from model_profiling.config.series import Series
 from model_profiling.core.errors import ProfilingError
@@ -172,11 +173,10 @@ def decide(found: Dtypes) -> Dtypes:
     timed = [side for side in fit if side.latency is not None]
     if found.machine not in ("sme2", "arm") or not timed:
         none = "no recommendation: no Arm latency."
-        unknown = "not known: a projection needs Arm latencies."
-        return replace(found, on_this_cpu=none, with_sme2=unknown, notes=tuple(notes))
+        return replace(found, on_this_cpu=none, with_sme2=_by_coverage(fit), notes=tuple(notes))
     chosen, answer, doubts = _by_latency(found, timed)
     with_sme2 = _by_projection(timed) if found.machine == "arm" else ""
-    notes = [*doubts, *notes, *_caution(chosen)]
+    notes = [*doubts, *_reach(chosen, fit), *notes, *_caution(chosen)]
     return replace(found, ship=chosen.dtype, on_this_cpu=answer, with_sme2=with_sme2, notes=tuple(notes))
 
 
@@ -226,6 +226,24 @@ def _by_projection(timed: Sequence[DtypeSide]) -> str:
         return f"{listing((first, *near))} may be equally fast: projected, not measured, {ranges}."
     alone = ", the only one that is projected" if not others else ""
     return f"probably {first}{alone}, because it is projected, not measured, to take least: {ranges}."
+
+
+def _by_coverage(fit: Sequence[DtypeSide]) -> str:
+    shares = [(side.dtype, side.sme2.arithmetic_share) for side in fit if side.sme2]
+    shown = [f"{dtype} {percent(share)}" for dtype, share in shares if share is not None]
+    reach = f" Of the matrix arithmetic, SME2 kernels run: {listing(shown)}." if shown else ""
+    return f"not known: a projection needs Arm latencies.{reach}"
+
+
+def _reach(chosen: DtypeSide, fit: Sequence[DtypeSide]) -> Iterator[str]:
+    """Say if next to nothing of the chosen format runs on SME2, and which format does."""
+    share = chosen.sme2.arithmetic_share if chosen.sme2 else None
+    if share is None or share >= LOW_SHARE:
+        return
+    better = [side.dtype for side in fit if side.sme2 and (side.sme2.arithmetic_share or 0.0) >= LOW_SHARE]
+    yield f"{percent(share)} of the matrix arithmetic of {chosen.dtype} reaches SME2" + (
+        f"; {listing(better)} does better." if better else "."
+    )
 
 
 def _excluded(found: Dtypes) -> Iterator[str]:

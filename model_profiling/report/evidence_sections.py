@@ -117,7 +117,6 @@ def _kernels(place: PlaceEvidence, data: ReportData) -> Iterator[doc.Block]:
         return
     emulated = " (emulated kernels are real, emulated times are not)" if place.emulated else ""
     listed = f"the files *{names.KERNELS_CSV}" if place is data.evidence[0] else names.EVIDENCE
-    yield doc.Paragraph(f"Kernels, from {place.source}{emulated}; each by name in {listed}:")
     absent = data.has_sme2 is False and not place.emulated
     columns: tuple[doc.TableColumn[SeriesEvidence], ...] = (
         *series_columns(place.series),
@@ -127,12 +126,13 @@ def _kernels(place: PlaceEvidence, data: ReportData) -> Iterator[doc.Block]:
             lambda found: f"{'not proven: ' if found.sme.answer == 'unknown' else ''}{found.sme.text}",
         ),
     )
-    yield doc.table_of(place.kernels, columns)
-    yield from doc.make_list(
+    notes = doc.make_list(
         f"{found.series.spoken(place.series)}: kernels were not counted, {found.note}"
         for found in place.kernels
         if found.note
     )
+    about = f"Kernels, from {place.source}{emulated}; each by name in {listed}"
+    yield doc.Folded(about, (doc.table_of(place.kernels, columns), *notes))
 
 
 def parity(data: ReportData) -> list[doc.Block]:

@@ -24,7 +24,7 @@ from model_profiling.analysis.pairing import OperatorPair, Pairing
 from model_profiling.analysis.series import SeriesAnalysis
 from model_profiling.config import names
 from model_profiling.core.formatting import MISSING, milliseconds, percent
-from model_profiling.facts import OPERATOR_FACTS, OperatorRow
+from model_profiling.facts import OPERATOR_FACTS
 from model_profiling.report.breakdown import (
     NAME_HEADERS,
     PLACE_HEADERS,
@@ -39,6 +39,7 @@ from model_profiling.report.breakdown import (
     work_cells,
 )
 from model_profiling.report.charts import PARTS
+from model_profiling.report.csv_files import operator_row
 from model_profiling.report.data import ReportData
 from model_profiling.report.document import Block, Explorer, Text, plain
 
@@ -241,10 +242,7 @@ class _Explored:
         return which, place
 
     def _facts(self, series: SeriesAnalysis, operator: Operator) -> dict[str, str]:
-        share = series.spent_by([operator]).share
-        row = OperatorRow(
-            operator, operator.typical_ms, share, self._data.sme2_of(series)[series.place(operator)]
-        )
+        row = operator_row(series, operator, self._data.sme2_of(series))
         timed = series.times.are_shown
         facts = {fact.called: fact.text(row) for fact in OPERATOR_FACTS if timed or not fact.timed}
         return facts | {_SME_KERNELS: ", ".join(kernels_for(operator, self._uses.get(series.series, ())))}

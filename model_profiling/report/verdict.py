@@ -39,7 +39,7 @@ from model_profiling.report.data import (
     sme2_pairs,
     spoken_of,
 )
-from model_profiling.report.document import Answers, Block, Chart, make_list
+from model_profiling.report.document import Answers, Block, make_list
 from model_profiling.runs import Times
 from model_profiling.statistics.measure import MARKS
 from model_profiling.statistics.speedup import Verdict
@@ -83,8 +83,8 @@ class RunAnswers:
             ((WHERE, self.where_time_goes), (SME2, self.what_sme2_changes), (NEXT, self.what_next))
         )
 
-    def opening(self, picture: Chart | None = None) -> list[Block]:
-        return [self.block, *([picture] if picture else []), *make_list(self.notes)]
+    def opening(self) -> list[Block]:
+        return [self.block, *make_list(self.notes)]
 
     def facts(self) -> dict[str, object]:
         """Return the keys of every JSON file that states the answers."""
@@ -119,10 +119,6 @@ def answers(data: ReportData) -> RunAnswers:
         warnings=tuple(line.text for line in data.warnings),
         doubt=_doubt(data),
     )
-
-
-def verdict(data: ReportData) -> tuple[str, ...]:
-    return answers(data).sentences
 
 
 def _question(data: ReportData) -> NotTested | None:

@@ -24,6 +24,7 @@ import numpy as np
 import numpy.typing as npt
 
 from model_profiling.core.errors import InputError
+from model_profiling.statistics.intervals import student_reach
 
 Floats = npt.NDArray[np.float64]
 Counts = npt.NDArray[np.int_]
@@ -347,25 +348,6 @@ def _described(logs: Floats, errors: Floats, starts: list[int], alarms: list[int
     return ChangePoints(len(logs), tuple(changes), levels, noise, false_alarms(len(logs)))
 
 
-@functools.cache
-def _student_reach(freedom: int) -> float:
-    """Where Student's distribution has `CONFIDENCE` between minus and plus: Newton's steps on the sum that it
-    is for whole degrees of freedom (Abramowitz and Stegun, 26.7). To import scipy for it takes longer than to
-    judge a thousand runs."""
-    density = math.exp(math.lgamma((freedom + 1) / 2) - math.lgamma(freedom / 2))
-    density /= math.sqrt(freedom * math.pi)
-    reach = 2.0
-    for _ in range(8):
-        angle = math.atan(reach / math.sqrt(freedom))
-        term = total = math.sin(angle) * math.cos(angle) ** (freedom % 2)
-        for step in range(2 + freedom % 2, freedom - 1, 2):
-            term *= (step - 1) / step * math.cos(angle) ** 2
-            total += term
-        within = 2 / math.pi * (angle + total) if freedom % 2 else total
-        reach += (CONFIDENCE - within) / (2 * density * math.cos(angle) ** (freedom + 1))
-    return reach
-
-
 def _change(logs: Floats, errors: Floats, begin: int, alarm: int) -> Search[ChangePoint]:
     splits = yield logs[None], errors[None], np.array([len(logs)])
     split, noise = int(splits.split[0]), float(splits.noise[0])
@@ -374,7 +356,7 @@ def _change(logs: Floats, errors: Floats, begin: int, alarm: int) -> Search[Chan
     likely = np.flatnonzero(squares >= squares.max() - _PLACES * wider**2) + 1
     before, after = _median(logs[:split]), _median(logs[split:])
     scatter = noise * _MEDIAN_TO_MEAN * math.sqrt(1 / split + 1 / (len(logs) - split))
-    half = _student_reach(len(logs) - 2) * scatter * wider
+    half = student_reach(len(logs) - 2, CONFIDENCE) * scatter * wider
     shift = after - before
     return ChangePoint(
         first=begin + split,

@@ -38,7 +38,7 @@ from model_profiling.program.records import GraphNode, Tensor
 from model_profiling.report.analysis_json import outlook_facts
 from model_profiling.report.data import ReportData
 from model_profiling.report.run_report import run_document
-from model_profiling.report.verdict import answers, verdict
+from model_profiling.report.verdict import answers
 from model_profiling.runs.evidence import MatrixOperator, read_evidence
 from model_profiling.workflow.analyse import analyse
 from model_profiling.workflow.measure import RunOptions
@@ -113,7 +113,7 @@ def test_elsewhere_only_coverage_is_told(run_dir: Path, reason: str) -> None:
     assert found.coverage.arithmetic_share == 1
     facts = outlook_facts(found)
     assert facts["sme2_headroom"] is None and facts["headroom_reason"] == found.reason
-    assert not any("roject" in sentence for sentence in verdict(gather_report(run_dir)))
+    assert not any("roject" in sentence for sentence in answers(gather_report(run_dir)).sentences)
 
 
 @pytest.mark.parametrize("run_dir", [ARM, EMULATED, X86_64, SME2], ids=lambda path: path.name)
@@ -150,7 +150,7 @@ def test_unknown_arithmetic_is_in_no_share_and_that_is_said() -> None:
     data = replace(data, evidence=(replace(data.evidence[0], operators=proof),))
     coverage = data.outlook.coverage
     assert coverage.uncounted == 1 and coverage.flops_total == sum(each.flops or 0 for each in others)
-    assert any("arithmetic that is known" in sentence for sentence in verdict(data))
+    assert any("arithmetic that is known" in sentence for sentence in answers(data).sentences)
     said = lines(section(run_document(data), "SME2"))
     assert any(re.search(r"\b1 matrix operator\b.*not known", line) for line in said)
 

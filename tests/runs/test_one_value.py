@@ -105,7 +105,9 @@ def of_summary(run_dir: Path) -> Iterator[Statement]:
                 yield (named[finding["subject"]], key, "ms"), row["ms"], f"findings, {finding['id']}"
                 yield (named[finding["subject"]], key, "share"), row["share"], f"findings, {finding['id']}"
     for entry in (summary["sme2_headroom"] or {}).get("per_series", ()):
-        yield (series_of(entry), E2E, MEDIAN), entry["latency_ms"], "sme2_headroom"
+        series, part = series_of(entry), entry["bottleneck_before"]
+        yield (series, E2E, MEDIAN), entry["latency_ms"], "sme2_headroom"
+        yield (series, part["category"], "share"), part["share"], "sme2_headroom"
     totals = summary["category_totals_ms"]
     summed = {part: sum(each["ms"][part] for each in summary["series"]) for part in totals}
     assert totals == pytest.approx(summed, rel=1e-9)

@@ -35,7 +35,7 @@ from model_profiling.report.data import ReportData
 from model_profiling.report.document import Block, Chart, Items, plain
 from model_profiling.report.run_report import run_document
 from model_profiling.report.text import render_markdown
-from model_profiling.report.verdict import answers, verdict
+from model_profiling.report.verdict import answers
 from model_profiling.runs import Times
 from model_profiling.statistics.speedup import Verdict
 from model_profiling.validation.validate import validate
@@ -288,7 +288,7 @@ def test_a_lost_manifest_costs_no_source_line_and_proves_nothing_about_the_cpu(r
     assert data.has_sme2 is None and data.headline is not None and data.headline.dumps is not None
     assert any(operator.source.place.line for operator in data.headline.dumps.operators)
     # Its dumps took no SME path; whether SME2 was there to be taken is not known.
-    (said,) = (sentence for sentence in verdict(data) if "SME2 kernel ran" in sentence)
+    (said,) = (sentence for sentence in answers(data).sentences if "SME2 kernel ran" in sentence)
     assert "whether this CPU has SME2" in said
 
 
@@ -315,11 +315,11 @@ def test_failures_and_doubts_are_listed(run_dir: Path) -> None:
 
 
 def test_outputs_that_differ_spoil_the_verdict(run_dir: Path) -> None:
-    before = verdict(gather_report(run_dir))
+    before = answers(gather_report(run_dir)).sentences
 
     put(run_dir / "metrics.json", "parity.0.parity.verdict", "mismatch")
     data = gather_report(run_dir)
-    told = verdict(data)
+    told = answers(data).sentences
     todo, new, question = (sentence for sentence in told if sentence not in before)
     assert "linux_baseline, 2 threads" in new and "linux_baseline, 1 thread" in new
     assert "outputs differ" in todo and data.findings[0].title in todo

@@ -26,7 +26,7 @@ from model_profiling.core.errors import FormatError, ProfilingError
 from model_profiling.core.records import read_record, record_json, write_record
 from model_profiling.program.graph_file import ProgramGraph
 from model_profiling.report.run_report import run_document
-from model_profiling.report.verdict import verdict
+from model_profiling.report.verdict import answers
 from model_profiling.runner.samples import Samples
 from model_profiling.runs import Evidence, Manifest, Run
 from model_profiling.runs.journal import Entry, Journal
@@ -338,7 +338,7 @@ def test_experiments_of_the_kit_keep_their_names_and_others_get_new_ones(tmp_pat
         path.write_text(path.read_text().replace('"linux_sme2_off"', '"acme_off"'))
     shared = share_report(run_dir, tmp_path / "page.html")
     assert shared.renamed == {"acme_off": "experiment_2"}
-    assert verdict(shared.data)[1] == verdict(gather_report(SME2))[1]
+    assert answers(shared.data).sentences[1] == answers(gather_report(SME2)).sentences[1]
 
 
 def test_why_two_series_are_not_comparable_is_told_from_what_is_shared(tmp_path: Path) -> None:

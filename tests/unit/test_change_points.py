@@ -9,6 +9,7 @@ from scipy.special import stdtrit
 
 from model_profiling.core.errors import InputError
 from model_profiling.statistics import change_points as points
+from model_profiling.statistics.intervals import student_reach
 
 Floats = npt.NDArray[np.float64]
 STEP_AT = 50
@@ -78,7 +79,7 @@ def test_histories_searched_together_are_answered_as_each_alone() -> None:
 
 def test_a_change_is_as_uncertain_as_students_distribution_says() -> None:
     for freedom in range(points.FEWEST_RUNS - 2, 2 * points.LONGEST_LOOK):
-        assert points._student_reach(freedom) == pytest.approx(stdtrit(freedom, 0.975), rel=1e-12)
+        assert student_reach(freedom, 0.95) == pytest.approx(stdtrit(freedom, 0.975), rel=1e-12)
 
 
 def test_several_changes_one_after_the_other() -> None:
