@@ -99,10 +99,7 @@ class ThreadCurve:
 
 
 def thread_curve(
-    experiment: str,
-    measured: Sequence[tuple[int, float, SeriesAnalysis | None]],
-    *,
-    has_sme2: bool,
+    experiment: str, measured: Sequence[tuple[int, float, SeriesAnalysis | None]], *, has_sme2: bool
 ) -> ThreadCurve | None:
     """Return the curve of threads, latency and operators; None with fewer than two numbers of threads."""
     if len(measured) < 2:

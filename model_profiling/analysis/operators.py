@@ -9,12 +9,7 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from model_profiling.analysis.attribution import (
-    Attribution,
-    Node,
-    Share,
-    attribute,
-)
+from model_profiling.analysis.attribution import Attribution, Node, Share, attribute
 from model_profiling.analysis.sources import UNKNOWN_SOURCE, OperatorSource, Origin, ProgramView
 from model_profiling.config.series import Diagnostic, Series
 from model_profiling.core.flatbuffer import Int64

@@ -105,11 +105,7 @@ def pair_answer(run: Run, pair: Pair, pairing: Pairing | None) -> PairSpeedup:
 
 
 def analyse_run(
-    run: Run,
-    programs: Programs,
-    *,
-    tolerant: bool = True,
-    progress: Progress | None = None,
+    run: Run, programs: Programs, *, tolerant: bool = True, progress: Progress | None = None
 ) -> RunAnalysis:
     """Read and analyse every dump of `run`. Leave out damaged ones if `tolerant` and others can be read."""
     shown = progress or Silent()

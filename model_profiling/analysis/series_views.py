@@ -176,20 +176,16 @@ def slice_runs(series: SeriesAnalysis, most: int) -> Iterator[RunSlices]:
     wanted = set(chosen)
     before = 0
     for dump in series.rounds:
-        places = {
-            int(run): (structure, row)
-            for structure, group in enumerate(dump.attribution.groups)
-            for row, run in enumerate(group.runs)
-        }
         for run in range(dump.runs):
             if before + run in wanted:
-                structure, row = places[run]
-                number = int(dump.attribution.numbers[run])
-                yield RunSlices(dump, number, tuple(_slices(dump, structure, row)))
+                yield RunSlices(dump, int(dump.attribution.numbers[run]), tuple(slices_of(dump, run)))
         before += dump.runs
 
 
-def _slices(dump: DumpAnalysis, structure: int, row: int) -> Iterator[Slice]:
+def slices_of(dump: DumpAnalysis, run: int) -> Iterator[Slice]:
+    """The slices of one run that counts, in the order they begin; the first is the run itself."""
+    runs = enumerate(np.flatnonzero(group.runs == run) for group in dump.attribution.groups)
+    structure, row = next((structure, int(rows[0])) for structure, rows in runs if len(rows))
     group = dump.attribution.groups[structure]
     owners = dump.operator_of_event[structure].tolist()
     begin, length, own = (

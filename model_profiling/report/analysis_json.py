@@ -211,11 +211,7 @@ def outlook_facts(outlook: Outlook) -> Json:
     projections = [_projection(found) for found in outlook.projections]
     headroom: Json | None = None
     if projections:
-        headroom = {
-            "kind": "projection",
-            **projections[0],
-            "per_series": projections,
-        }
+        headroom = {"kind": "projection", **projections[0], "per_series": projections}
     return {
         "sme2_coverage": _coverage(outlook.coverage),
         "sme2_headroom": headroom,

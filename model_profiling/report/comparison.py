@@ -10,15 +10,7 @@ from model_profiling.analysis.pairing import CategoryPair, OperatorPair, Pairing
 from model_profiling.analysis.structure import Aspect, Differences
 from model_profiling.config import names
 from model_profiling.config.series import Series, name_series
-from model_profiling.core.formatting import (
-    MISSING,
-    change,
-    listing,
-    milliseconds,
-    percent,
-    plural,
-    several,
-)
+from model_profiling.core.formatting import MISSING, change, listing, milliseconds, percent, plural, several
 from model_profiling.report import document as doc
 from model_profiling.report import tables
 from model_profiling.report.breakdown import ratio_text, speedup_text
@@ -31,6 +23,26 @@ from model_profiling.statistics.speedup import Speedup, Verdict, Way
 
 GateAnswer = Literal["passed", "failed", "no answer"]
 NOT_MEASURED = "A has it, B has not"
+
+
+CaseOutcome = Literal["passed", "failed", "skipped", "error"]
+"""`failed`: the answer is no. `error`: there is no answer. `skipped`: the question was not asked."""
+
+
+@dataclass(frozen=True, slots=True)
+class Case:
+    """One question and its outcome; `message` is one line, `details` may be longer."""
+
+    name: str
+    outcome: CaseOutcome
+    message: str = ""
+    details: str = ""
+    aspect: Aspect | None = None
+    """What it asks about apart from time."""
+
+    @property
+    def question(self) -> str:
+        return f"{self.aspect} of {self.name}" if self.aspect else self.name
 
 
 @dataclass(frozen=True, slots=True)
@@ -205,35 +217,22 @@ class Comparison:
         return self.limit is not None or bool(self.gated)
 
     @property
-    def unanswered(self) -> tuple[tuple[str, str], ...]:
-        """What should be judged but cannot be, each with the reason."""
-        if not self.is_gated:
-            return ()
-        times = self.not_comparable if self.limit is not None else ()
-        return (
-            *((str(series), NOT_MEASURED) for series in self.only_a),
-            *((found.name, found.end_to_end.reason) for found in times),
-            *self.unknown_changes,
-        )
+    def cases(self) -> tuple[Case, ...]:
+        """A question for each experiment, and for each kind of difference that fails."""
+        return (*_timed_cases(self), *_structure_cases(self))
 
     @property
-    def unknown_changes(self) -> tuple[tuple[str, str], ...]:
-        """Gated kinds of difference that cannot be compared, each with the reason."""
-        return tuple(
-            (f"{aspect} of {found.name}", why)
-            for aspect in self.gated
-            for found in self.differences
-            if (why := found.unknown(aspect))
-        )
+    def unanswered(self) -> tuple[tuple[str, str], ...]:
+        """What should be judged but cannot be, each with the reason."""
+        return tuple((case.question, case.message) for case in self.cases if case.outcome == "error")
 
     @property
     def answer(self) -> GateAnswer | None:
         """The result for a build; None if nothing is gated. A failure outweighs missing answers."""
         if not self.is_gated:
             return None
-        if self.regressions or self.changed:
-            return "failed"
-        return "no answer" if self.unanswered else "passed"
+        outcomes = {case.outcome for case in self.cases}
+        return "failed" if "failed" in outcomes else "no answer" if "error" in outcomes else "passed"
 
     @property
     def differing_facts(self) -> tuple[tuple[str, str, str], ...]:
@@ -247,6 +246,37 @@ class Comparison:
             ("runner build", self.a.runner_build, self.b.runner_build),
         )
         return tuple(row for row in named if row[1] and row[2] and row[1] != row[2])
+
+
+def _timed_cases(comparison: Comparison) -> Iterator[Case]:
+    for row in comparison.series:
+        found = row.end_to_end
+        if not row.comparable:
+            seen = "" if found.ratio is None else f"{ratio_text(found)}, without a verdict"
+            unasked: CaseOutcome = "error" if comparison.limit is not None else "skipped"
+            yield Case(row.name, unasked, found.reason, seen)
+        elif row in comparison.regressions:
+            message = f"{percent(row.slowdown)} slower, more than the {percent(comparison.limit)} allowed"
+            yield Case(row.name, "failed", message, found.reason)
+        else:
+            yield Case(row.name, "passed", found.verdict.value, found.reason)
+    for series in comparison.only_a:
+        yield Case(str(series), "error" if comparison.is_gated else "skipped", NOT_MEASURED)
+
+
+def _structure_cases(comparison: Comparison) -> Iterator[Case]:
+    for aspect in comparison.gated:
+        for found in comparison.differences:
+            if aspect != "kernels" and found.only_kernels:
+                continue
+            if changes := found.of(aspect):
+                message = f"{aspect} changed: {plural(len(changes), 'difference')}"
+                yield Case(found.name, "failed", message, "\n".join(map(str, changes)), aspect)
+            elif why := found.unknown(aspect):
+                yield Case(found.name, "error", why, aspect=aspect)
+            else:
+                notes = "\n".join(found.notes)
+                yield Case(found.name, "passed", f"{aspect} did not change", notes, aspect)
 
 
 # The comparison in one line, with the result of every gate.

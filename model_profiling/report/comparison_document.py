@@ -5,25 +5,18 @@ from __future__ import annotations
 import re
 from collections import Counter
 from collections.abc import Iterator, Sequence
-from dataclasses import asdict, dataclass
-from typing import Literal
+from dataclasses import asdict
 from xml.etree import ElementTree
 
-from model_profiling.analysis.structure import Aspect
 from model_profiling.config import names
 from model_profiling.config.series import Diagnostic, Series, name_series, warning_lines
-from model_profiling.core.formatting import (
-    percent,
-    plural,
-    printable,
-    several,
-)
+from model_profiling.core.formatting import percent, plural, printable, several
 from model_profiling.core.records import record_json
 from model_profiling.report import document as doc
 from model_profiling.report.analysis_json import pairing_facts
-from model_profiling.report.breakdown import break_down, pair_table, ratio_text
+from model_profiling.report.breakdown import break_down, pair_table
 from model_profiling.report.comparison import (
-    NOT_MEASURED,
+    Case,
     Comparison,
     SeriesComparison,
     end_to_end_table,
@@ -203,32 +196,17 @@ def comparison_facts(comparison: Comparison) -> dict[str, object]:
 
 # JUnit XML, which CI systems show as test results: one test case per question.
 
-CaseOutcome = Literal["passed", "failed", "skipped", "error"]
-"""`failed`: the answer is no. `error`: there is no answer. `skipped`: the question was not asked."""
-
 # Characters that XML 1.0 forbids even when escaped; operator names come from files.
 _NOT_XML = re.compile("[^\t\n\r\u0020-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
 _TAGS = {"passed": "system-out", "failed": "failure", "skipped": "skipped", "error": "error"}
 
 
-@dataclass(frozen=True, slots=True)
-class JUnitCase:
-    """One question and its outcome; `message` is one line, `details` may be longer."""
-
-    name: str
-    outcome: CaseOutcome
-    message: str = ""
-    details: str = ""
-    aspect: Aspect | None = None
-    """What it asks about apart from time."""
-
-
 def comparison_junit(comparison: Comparison) -> str:
     group = f"sme2prof.compare.{comparison.b.model or comparison.a.model or 'model'}"
-    return junit_xml(group, [*_timed_cases(comparison), *_structure_cases(comparison)])
+    return junit_xml(group, comparison.cases)
 
 
-def junit_xml(group: str, cases: Sequence[JUnitCase]) -> str:
+def junit_xml(group: str, cases: Sequence[Case]) -> str:
     count = Counter(case.outcome for case in cases)
     counts = (len(cases), count["failed"], count["error"], count["skipped"])
     numbers = dict(zip(("tests", "failures", "errors", "skipped"), map(str, counts), strict=True))
@@ -255,37 +233,6 @@ def _text(text: str) -> str:
     return _NOT_XML.sub("?", printable(text))
 
 
-def _timed_cases(comparison: Comparison) -> Iterator[JUnitCase]:
-    for row in comparison.series:
-        found = row.end_to_end
-        if not row.comparable:
-            seen = "" if found.ratio is None else f"{ratio_text(found)}, without a verdict"
-            unasked: CaseOutcome = "error" if comparison.limit is not None else "skipped"
-            yield JUnitCase(row.name, unasked, found.reason, seen)
-        elif row in comparison.regressions:
-            message = f"{percent(row.slowdown)} slower, more than the {percent(comparison.limit)} allowed"
-            yield JUnitCase(row.name, "failed", message, found.reason)
-        else:
-            yield JUnitCase(row.name, "passed", found.verdict.value, found.reason)
-    for series in comparison.only_a:
-        yield JUnitCase(str(series), "error" if comparison.is_gated else "skipped", NOT_MEASURED)
-
-
-def _structure_cases(comparison: Comparison) -> Iterator[JUnitCase]:
-    for aspect in comparison.gated:
-        for found in comparison.differences:
-            if aspect != "kernels" and found.only_kernels:
-                continue
-            if changes := found.of(aspect):
-                message = f"{aspect} changed: {plural(len(changes), 'difference')}"
-                yield JUnitCase(found.name, "failed", message, "\n".join(map(str, changes)), aspect)
-            elif why := found.unknown(aspect):
-                yield JUnitCase(found.name, "error", why, aspect=aspect)
-            else:
-                notes = "\n".join(found.notes)
-                yield JUnitCase(found.name, "passed", f"{aspect} did not change", notes, aspect)
-
-
 # Changes apart from time.
 
 
@@ -301,7 +248,8 @@ def structure_blocks(comparison: Comparison) -> Iterator[doc.Block]:
         yield doc.make_table(headers, rows[:_SHOWN])
     if len(rows) > _SHOWN:
         yield doc.Paragraph(f"{_SHOWN} of {len(rows)} differences are shown; --json lists all.")
-    unknown = [f"{what}: {why}" for what, why in comparison.unknown_changes]
+    unclear = (case for case in comparison.cases if case.aspect and case.outcome == "error")
+    unknown = [f"{case.question}: {case.message}" for case in unclear]
     if "kernels" in comparison.gated:
         unknown += [f"{found.name}: {note}" for found in comparison.differences for note in found.notes]
     yield from doc.make_list(unknown)

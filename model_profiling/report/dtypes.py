@@ -314,10 +314,7 @@ def _rows(found: Dtypes) -> Iterator[tuple[str, Callable[[DtypeSide], str]]]:
         fastest = found.pairs[0].dtype
         yield f"{fastest} compared with it", lambda side: ratio_text(found.pair(fastest, side.dtype), 2)
     if any(side.projected for side in found.sides):
-        yield (
-            "with SME2, projected ms",
-            lambda side: str(side.projected) if side.projected else MISSING,
-        )
+        yield ("with SME2, projected ms", lambda side: str(side.projected) if side.projected else MISSING)
     yield "program size", lambda side: size(side.size_bytes)
     yield (
         "matrix operators on SME2",

@@ -17,11 +17,11 @@ from itertools import groupby
 
 import numpy as np
 
-from model_profiling.analysis.attribution import RunGroup
 from model_profiling.analysis.matching import kernels_for
 from model_profiling.analysis.operators import Operator
 from model_profiling.analysis.pairing import OperatorPair, Pairing
 from model_profiling.analysis.series import SeriesAnalysis
+from model_profiling.analysis.series_views import Slice, slices_of
 from model_profiling.config import names
 from model_profiling.core.formatting import MISSING, milliseconds, percent
 from model_profiling.facts import OPERATOR_FACTS
@@ -274,56 +274,36 @@ class _Event:
     """Of an operator, as its module."""
 
 
-@dataclass(frozen=True, slots=True)
-class _Run:
-    series: SeriesAnalysis
-    number: int
-    """As the timeline file counts it."""
-    events: Sequence[_Event]
-    """Ordered by start."""
-
-
 def explore_timeline(data: ReportData) -> list[Block]:
     """Return nothing where times mean nothing."""
     if data.analysis is None or not data.times.are_shown:
         return []
-    runs = [_typical(series) for series in data.analysis.series if series.times.are_shown]
-    if not runs:
+    every = [series for series in data.analysis.series if series.times.are_shown]
+    if not every:
         return []
-    texts, limit = Texts(), _EVENTS // len(runs) + 1
-    views = [_timeline_view(run, limit, texts) for run in runs]
+    texts, limit = Texts(), _EVENTS // len(every) + 1
+    views = [_timeline_view(series, limit, texts) for series in every]
     shown = {"categories": [list(part) for part in PARTS.items()], "views": views, "texts": texts.all}
     return [Explorer("timeline", "One run from start to end", shown, (), f"*{names.TIMELINE_CSV}")]
 
 
-def _typical(series: SeriesAnalysis) -> _Run:
-    """The run of the first dump that is nearest to the median of all."""
+def _typical(series: SeriesAnalysis) -> tuple[int, list[_Event]]:
+    """The run of the first dump that is nearest to the median of all, and its events, ordered by start."""
     dump = series.first
     number = int(np.argmin(np.abs(dump.attribution.e2e_ns() - series.latency.median * 1e6)))
-    for group, owners in zip(dump.attribution.groups, dump.operator_of_event, strict=True):
-        rows = np.flatnonzero(group.runs == number)
-        if len(rows):
-            operators = [dump.operators[owner] if owner >= 0 else None for owner in owners.tolist()]
-            events = [*_events(group, int(rows[0]), operators)]
-            events += _modules(events)
-            return _Run(series, number, sorted(events, key=lambda event: (event.start_ns, event.depth)))
-    raise AssertionError("every run is in a group")
+    slices = list(slices_of(dump, number))
+    events = [_event(slice_, slices[0].begin_ns) for slice_ in slices]
+    return number, sorted((*events, *_modules(events)), key=lambda event: (event.start_ns, event.depth))
 
 
-def _events(group: RunGroup, row: int, operators: Sequence[Operator | None]) -> Iterator[_Event]:
-    start, duration, parts = group.start_ns[row].tolist(), group.duration_ns[row].tolist(), list(PARTS)
-    for node in group.nodes:
-        operator, name, depth, above = operators[node.column], node.name, 0, node.parent
-        if node.level == "call":
-            name = operator.name if operator else _CALLS.get(node.call_kind, node.name)
-        while above >= 0:
-            depth, above = depth + 1, group.nodes[above].parent
-        begin, took = start[node.column] - start[-1], duration[node.column]
-        if operator is None:
-            yield _Event(name, _EVENT, depth, begin, took)
-        else:  # below its module
-            category = parts.index(operator.category.value)
-            yield _Event(name, category, depth + 1, begin, took, operator.place, operator.call)
+def _event(slice_: Slice, zero_ns: int) -> _Event:
+    node, operator, depth, start = slice_.node, slice_.operator, slice_.depth, slice_.begin_ns - zero_ns
+    name = _CALLS.get(node.call_kind, node.name) if node.level == "call" else node.name
+    if operator is None:
+        return _Event(name, _EVENT, depth, start, slice_.duration_ns)
+    name = operator.name if node.level == "call" else name
+    category = list(PARTS).index(operator.category.value)
+    return _Event(name, category, depth + 1, start, slice_.duration_ns, operator.place, operator.call)
 
 
 def _modules(events: Sequence[_Event]) -> Iterator[_Event]:
@@ -336,29 +316,30 @@ def _modules(events: Sequence[_Event]) -> Iterator[_Event]:
         yield _Event(module, _MODULE, depth - 1, start, end - start)
 
 
-def _timeline_view(run: _Run, limit: int, texts: Texts) -> dict[str, object]:
-    by_length = sorted(run.events, key=lambda event: -event.duration_ns)
+def _timeline_view(series: SeriesAnalysis, limit: int, texts: Texts) -> dict[str, object]:
+    number, events = _typical(series)
+    by_length = sorted(events, key=lambda event: -event.duration_ns)
     drawn = {id(event) for event in by_length[:limit]}
-    whole, dump = by_length[0].duration_ns, run.series.first
+    whole, dump = by_length[0].duration_ns, series.first
     file = f"{dump.path.parent.name}/{dump.stem}{names.TIMELINE_CSV}"
     note = ""
     if left := by_length[limit:]:
         share = sum(event.duration_ns for event in left if event.module) / (whole or 1)
         note = (
-            f"To keep this page small, the {len(left):,} shortest of {len(run.events):,} events are not "
+            f"To keep this page small, the {len(left):,} shortest of {len(events):,} events are not "
             f"drawn; their operators take {percent(share)} of the run. All are in {file}."
         )
     return {
-        "label": run.series.name,
+        "label": series.name,
         "file": file,
-        "run": run.number,
+        "run": number,
         "lead": (
-            f"Run {run.number} of {file}, the most typical one in this file: "
+            f"Run {number} of {file}, the most typical one in this file: "
             f"{milliseconds(whole / 1e6)} ms with the tracer on."
         ),
         "events": [
             [texts.number(event.name), event.category, event.depth, event.start_ns, event.duration_ns]
-            for event in run.events
+            for event in events
             if id(event) in drawn
         ],
         "note": note,

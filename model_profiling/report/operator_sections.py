@@ -147,8 +147,7 @@ def _largest(series: SeriesAnalysis) -> list[Operator]:
     """Return the longest operators or, if times mean nothing, those with most arithmetic."""
     timed = series.times.are_shown
     return sorted(
-        series.operators,
-        key=lambda operator: -(operator.typical_ms if timed else operator.source.flops or 0),
+        series.operators, key=lambda operator: -(operator.typical_ms if timed else operator.source.flops or 0)
     )[:SHOWN]
 
 

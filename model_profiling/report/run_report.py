@@ -10,14 +10,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from model_profiling.config import names
-from model_profiling.core.formatting import (
-    MISSING,
-    listing,
-    milliseconds,
-    percent,
-    plural,
-    several,
-)
+from model_profiling.core.formatting import MISSING, listing, milliseconds, percent, plural, several
 from model_profiling.report import document as doc
 from model_profiling.report.breakdown import (
     median_cell,
@@ -31,11 +24,7 @@ from model_profiling.report.breakdown import (
 from model_profiling.report.costs import accuracy, loading, memory, threads
 from model_profiling.report.data import ExperimentReport, PairReport, ReportData
 from model_profiling.report.evidence_sections import advice, parity, sme2
-from model_profiling.report.operator_sections import (
-    categories,
-    first_picture,
-    operators,
-)
+from model_profiling.report.operator_sections import categories, first_picture, operators
 from model_profiling.report.run_charts import latency_chart, latency_samples
 from model_profiling.report.verdict import answers
 from model_profiling.runs import Latency, Times

@@ -25,7 +25,8 @@ from model_profiling.core.formatting import (
     with_threads,
 )
 from model_profiling.core.stdio import Lines
-from model_profiling.report.comparison_document import CaseOutcome, JUnitCase, junit_xml
+from model_profiling.report.comparison import Case, CaseOutcome
+from model_profiling.report.comparison_document import junit_xml
 from model_profiling.runner.machine import MachineFacts
 from model_profiling.runs.figures import machine_warnings
 from model_profiling.runs.manifest import Machine
@@ -214,7 +215,7 @@ OUTCOMES: tuple[CaseOutcome, ...] = ("passed", "failed", "skipped", "error")
 
 
 def test_counts_and_children_follow_the_outcomes() -> None:
-    cases = [JUnitCase(outcome, outcome, f"why {outcome}", "more") for outcome in OUTCOMES]
+    cases = [Case(outcome, outcome, f"why {outcome}", "more") for outcome in OUTCOMES]
     root = ElementTree.fromstring(junit_xml("suite", cases))
     assert root.tag == "testsuites" and ElementTree.fromstring(junit_xml("none", [])).get("tests") == "0"
     (suite,) = root
@@ -239,14 +240,14 @@ def test_counts_and_children_follow_the_outcomes() -> None:
 @pytest.mark.parametrize("text", ["<&>\"'", "a\x00b\x1bc", "\ud800", "\uffff", "line\nbreak", "Ω → 漢"])
 def test_any_name_gives_a_document_that_parses(text: str) -> None:
     for outcome in OUTCOMES:
-        document = junit_xml(text, [JUnitCase(text, outcome, text, text)])
+        document = junit_xml(text, [Case(text, outcome, text, text)])
         root = ElementTree.fromstring(document.encode("utf-8"))
         assert root[0][0].get("name")
 
 
 @given(st.text(alphabet=st.characters(exclude_categories=["Cs"]), min_size=1), st.sampled_from(OUTCOMES))
 def test_text_that_xml_can_hold_survives(text: str, outcome: CaseOutcome) -> None:
-    case = ElementTree.fromstring(junit_xml("s", [JUnitCase(text, outcome, "m", "d")]).encode())[0][0]
+    case = ElementTree.fromstring(junit_xml("s", [Case(text, outcome, "m", "d")]).encode())[0][0]
     kept = "".join(c for c in printable(text) if c >= " " and c not in "\ufffe\uffff")
     said = case.get("name") or ""
     assert all(c in said for c in kept)

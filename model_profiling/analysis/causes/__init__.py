@@ -102,9 +102,5 @@ CAUSES: tuple[Cause, ...] = (
 )
 """Causes of lost time. An earlier cause takes its operators from later ones."""
 
-OBSERVATIONS: tuple[Cause, ...] = (
-    precision_not_as_asked,
-    wrong_layer_norms,
-    misses_sme2,
-)
+OBSERVATIONS: tuple[Cause, ...] = (precision_not_as_asked, wrong_layer_norms, misses_sme2)
 """What takes no operators from others: nothing bounds it, or it is about the whole."""

@@ -6,12 +6,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterator, Sequence
 from math import prod
 
-from model_profiling.analysis.causes.outside import (
-    ATTENTION,
-    around_outside,
-    calls_function,
-    why_outside,
-)
+from model_profiling.analysis.causes.outside import ATTENTION, around_outside, calls_function, why_outside
 from model_profiling.analysis.findings import (
     CONVERSIONS,
     KINDS_NAMED,
@@ -332,8 +327,7 @@ def _reads_patches(operator: Operator) -> bool:
 def layout_changes(case: SeriesCase, free: Free) -> Finding | None:
     """Transposes that lowering added. The model's own permutes count as data movement."""
     added = case.largest(
-        free,
-        lambda each: each.delegated and each.kind == "transpose" and each.origin == "lowering",
+        free, lambda each: each.delegated and each.kind == "transpose" and each.origin == "lowering"
     )
     if not added or (case.flows and not case.matters(added)):
         return None
