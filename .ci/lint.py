@@ -197,7 +197,7 @@ def _matches_newline(nodes: Nodes, flags: int) -> bool:
 
 
 READERS = (
-    "analysis/kernel_names.py", "analysis/matching.py", "compat/earlier_config.py",
+    "analysis/kernels.py", "analysis/matching.py", "compat/earlier_config.py",
     "core/records.py", "export/templates.py", "mcp_server/server.py", "program/",
     "runner/fetching.py", "runner/machine.py", "runner/xnnpack_log.py", "store/", "targets/",
     "workflow/measure.py", "workflow/skills.py",

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from enum import Enum
 
 from model_profiling.analysis.attribution import Share
-from model_profiling.analysis.kernel_names import classify
+from model_profiling.analysis.kernels import classify
 from model_profiling.analysis.operators import Operator
 from model_profiling.analysis.series import SeriesAnalysis
 from model_profiling.config.series import Series

@@ -18,7 +18,7 @@ from model_profiling.core.formatting import plural
 from model_profiling.report.analysis_json import outlook_facts
 from model_profiling.report.data import ReportData, report_data
 from model_profiling.report.document import Block, Heading, Paragraph
-from model_profiling.report.evidence_sections import advice
+from model_profiling.report.sections import advice
 from model_profiling.report.text import render_terminal
 from model_profiling.report.tool_files import series_blocks
 from model_profiling.report.verdict import answers

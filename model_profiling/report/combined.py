@@ -23,7 +23,7 @@ from model_profiling.report.data import (
     outputs_differ,
 )
 from model_profiling.report.html import render_html
-from model_profiling.report.run_charts import several_runs
+from model_profiling.report.run_charts import stacked
 from model_profiling.report.verdict import answers
 from model_profiling.runs import Times
 from model_profiling.runs.times import marked
@@ -170,7 +170,7 @@ def _where_time_goes(runs: _Runs) -> Iterator[doc.Block]:
         return
     yield doc.Heading("Where the time goes")
     bars = {drawn_name(f"{_label(run)}{f', {side}' if side else ''}"): found for run, side, found in shown}
-    yield several_runs(bars, names.ANALYSIS)
+    yield stacked(bars, "categories", "Where the time goes")
     parts = list(dict.fromkeys(part for _, _, found in shown for part in found.parts))
     rows = [
         (

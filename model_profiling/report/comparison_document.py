@@ -8,7 +8,6 @@ from collections.abc import Iterator, Sequence
 from dataclasses import asdict
 from xml.etree import ElementTree
 
-from model_profiling.config import names
 from model_profiling.config.series import Diagnostic, Series, name_series, warning_lines
 from model_profiling.core.formatting import percent, plural, printable, several
 from model_profiling.core.records import record_json
@@ -23,8 +22,8 @@ from model_profiling.report.comparison import (
     headline,
     named_sides,
 )
-from model_profiling.report.operator_sections import changes_table
-from model_profiling.report.run_charts import several_runs
+from model_profiling.report.run_charts import stacked
+from model_profiling.report.sections import changes_table
 from model_profiling.statistics.speedup import Speedup, Verdict
 
 _SHOWN = 20
@@ -81,8 +80,7 @@ def comparison_page(comparison: Comparison) -> tuple[str, list[doc.Block]]:
         if row.pairing and row.parts
         for side, series in ((a, row.pairing.baseline), (b, row.pairing.candidate))
     }
-    source = names.ANALYSIS
-    return title, [*blocks, several_runs(bars, source)] if bars else blocks
+    return title, [*blocks, stacked(bars, "categories", "Where the time goes")] if bars else blocks
 
 
 def _not_compared(comparison: Comparison) -> tuple[str, ...]:

@@ -6,15 +6,12 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from pathlib import Path
 from typing import Literal
 
 from model_profiling.analysis.coverage import LOW_SHARE
 from model_profiling.config import names
 from model_profiling.config.series import Series
-from model_profiling.core.errors import ProfilingError
 from model_profiling.core.formatting import MISSING, listing, milliseconds, percent, plural, size
-from model_profiling.core.records import parse_record, read_json_object
 from model_profiling.export.records import EXAMPLE_INPUTS
 from model_profiling.report import document as doc
 from model_profiling.report.breakdown import number_cell, ratio_text
@@ -73,17 +70,6 @@ class OnSme2:
     operators_total: int | None = None
     arithmetic_share: float | None = None
     """Of all matrix arithmetic of the program."""
-
-
-def read_on_sme2(run_dir: Path) -> OnSme2 | None:
-    """What a run's analysis says; None if not tested or the file cannot be read."""
-    path = run_dir / names.ANALYSIS
-    try:
-        coverage = read_json_object(path, "").get("sme2_coverage")
-        found = parse_record(OnSme2, coverage, str(path), "")
-    except ProfilingError:
-        return None
-    return found if found.evidence == "executed" else None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -36,19 +36,15 @@ def category_shift(pairing: Pairing, name: str) -> Chart:
     if before.name == after.name:
         title = f"{after.name} stays the largest part"
     sides = {first: break_down(pairing.baseline), second: break_down(pairing.candidate)}
-    return _stacked(sides, name, f"Where the time goes, {named(pairing.label)}: {title}")
+    return stacked(sides, name, f"Where the time goes, {named(pairing.label)}: {title}")
 
 
 def categories_of(series: SeriesAnalysis, name: str) -> Chart:
     label = named(series.label or "One inference")
-    return _stacked({label: break_down(series)}, name, titled("Where the time goes", series.label))
+    return stacked({label: break_down(series)}, name, titled("Where the time goes", series.label))
 
 
-def several_runs(sides: Mapping[str, ShownTimes], source: str) -> Chart:
-    return _stacked(sides, "categories", "Where the time goes", source)
-
-
-def _stacked(sides: Mapping[str, ShownTimes], name: str, title: str, source: str = names.ANALYSIS) -> Chart:
+def stacked(sides: Mapping[str, ShownTimes], name: str, title: str) -> Chart:
     longest = max(shown.end_to_end.ms for shown in sides.values())
     segments: list[Row] = []
     rows: list[Row] = []
@@ -68,7 +64,7 @@ def _stacked(sides: Mapping[str, ShownTimes], name: str, title: str, source: str
     ]
     data = {"rows": rows, "segments": segments}
     spec = draw.labelled(data, layers, draw.axis("ms in a typical traced run"), _STACK)
-    return Chart(name, title, draw.sentence(rows), spec, source)
+    return Chart(name, title, draw.sentence(rows), spec, names.ANALYSIS)
 
 
 def _segments(place: int, side: str, shown: ShownTimes, largest: str, longest: float) -> Iterator[Row]:

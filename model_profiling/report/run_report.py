@@ -23,9 +23,8 @@ from model_profiling.report.breakdown import (
 )
 from model_profiling.report.costs import accuracy, loading, memory, threads
 from model_profiling.report.data import ExperimentReport, PairReport, ReportData
-from model_profiling.report.evidence_sections import advice, parity, sme2
-from model_profiling.report.operator_sections import categories, first_picture, operators
 from model_profiling.report.run_charts import latency_chart, latency_samples
+from model_profiling.report.sections import advice, categories, first_picture, operators, parity, sme2
 from model_profiling.report.verdict import answers
 from model_profiling.runs import Latency, Times
 from model_profiling.runs.manifest import ScheduleFacts

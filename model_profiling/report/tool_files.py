@@ -7,8 +7,8 @@ from dataclasses import dataclass
 
 from model_profiling.analysis.evidence import SeriesEvidence
 from model_profiling.analysis.findings import where
-from model_profiling.analysis.kernel_names import UNKNOWN
 from model_profiling.analysis.kernels import (
+    UNKNOWN,
     KernelPair,
     KernelUse,
     compare_kernels,

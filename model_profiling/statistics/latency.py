@@ -41,7 +41,9 @@ class LatencySummary:
 
 def summarize(latencies: Sequence[float] | Floats) -> LatencySummary:
     """Describe `latencies`, given in the order they were measured."""
-    values = _checked(latencies)
+    values = np.asarray(latencies, dtype=np.float64)
+    if not len(values) or not np.isfinite(values).all() or (values < 0).any():
+        raise InputError("there is no latency, or one is negative or not a number", "leave out what failed")
     median = float(np.median(values))
     mad = float(np.median(np.abs(values - median)))
     mean = float(values.mean())
@@ -60,16 +62,6 @@ def summarize(latencies: Sequence[float] | Floats) -> LatencySummary:
         cv=std / mean if mean else 0.0,
         robust_cv=_MAD_TO_SIGMA * mad / median if median else 0.0,
     )
-
-
-def _checked(latencies: Sequence[float] | Floats) -> Floats:
-    values = np.asarray(latencies, dtype=np.float64)
-    if values.ndim != 1 or len(values) == 0:
-        raise InputError("there are no latencies", "give at least one")
-    if not np.isfinite(values).all() or (values < 0).any():
-        place = int(np.flatnonzero(~np.isfinite(values) | (values < 0))[0])
-        raise InputError(f"latency {place} is {values[place]}", "a latency is a finite number, not negative")
-    return values
 
 
 # Reasons to trust a measurement less, each with advice.

@@ -24,7 +24,7 @@ from model_profiling.export import catalogue, rewrites
 from model_profiling.export.records import Applied, ExportResult
 from model_profiling.export.rewrites import OPTIMIZATION, known_rewrites
 from model_profiling.models.catalog import NamedModel
-from model_profiling.report.dtypes import OnSme2, read_on_sme2
+from model_profiling.report.dtypes import OnSme2
 from model_profiling.report.optimization import (
     Optimization,
     Place,
@@ -44,7 +44,7 @@ from model_profiling.workflow.compare_programs import compare_programs, one_prog
 from model_profiling.workflow.dtypes import on_sme2
 from model_profiling.workflow.measure import RunOptions, run_together
 from model_profiling.workflow.profile import ProfileOptions, ProgramCase, export_with, make_config, one_case
-from model_profiling.workflow.report import write_page
+from model_profiling.workflow.report import gather_report, write_page
 
 _BUDGET_S = 60.0
 _LONGEST_PROOF_S = 300.0
@@ -374,6 +374,6 @@ def _facts(made: ExportResult, home: Path, run_dir: Path | None, proof: _Proof) 
         outputs_agree=made.accuracy.ok,
         deviation=lowering.max_rel if lowering else None,
         tolerance=lowering.tolerance if lowering else None,
-        sme2=proven.sme2 if proven else (read_on_sme2(run_dir) if run_dir else None),
+        sme2=proven.sme2 if proven else (on_sme2(gather_report(run_dir)) if run_dir else None),
         run=files.relative_posix(home, run_dir) if run_dir else "",
     )

@@ -16,8 +16,8 @@ from model_profiling.core.errors import InputError
 from model_profiling.report.combined import combined_document, combined_title, listed_run, name_runs
 from model_profiling.report.data import ReportData
 from model_profiling.report.document import Answers, Block, Chart, plain
-from model_profiling.report.operator_sections import categories
 from model_profiling.report.run_report import latency
+from model_profiling.report.sections import categories
 from model_profiling.report.verdict import answers
 from model_profiling.runs.folders import expand_runs, runs_in
 from model_profiling.workflow.report import gather_report, write_combined_report

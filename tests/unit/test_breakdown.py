@@ -28,7 +28,7 @@ from model_profiling.report.breakdown import (
 )
 from model_profiling.report.data import ExperimentReport, report_data
 from model_profiling.report.document import ShownTable, plain
-from model_profiling.report.operator_sections import SHOWN, operators
+from model_profiling.report.sections import SHOWN, operators
 from model_profiling.report.verdict import answers
 from model_profiling.runs import Manifest, Metrics, Result, Run, Times
 from model_profiling.runs.manifest import TargetFacts

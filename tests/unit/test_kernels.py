@@ -9,9 +9,10 @@ from conftest import arm_xnnpack
 from said import says
 from strategies import graph
 
-from model_profiling.analysis.kernel_names import classify, classify_operator
 from model_profiling.analysis.kernels import (
     KernelUse,
+    classify,
+    classify_operator,
     compare_kernels,
     configured_kernels,
     executed_kernels,
