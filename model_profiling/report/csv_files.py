@@ -26,9 +26,7 @@ from model_profiling.program.category import operator_type
 Bytes = NDArray[np.uint8]
 
 _ROWS_AT_ONCE = 1 << 14
-# The text of every four-digit number, one machine word each.
-_FOUR_DIGITS = np.frombuffer("".join(f"{number:04d}" for number in range(10_000)).encode(), np.uint32)
-_COMMA, _MINUS, _POINT, _NEWLINE = (ord(mark) for mark in ",-.\n")
+_COMMA, _MINUS, _POINT, _NEWLINE, _ZERO = (ord(mark) for mark in ",-.\n0")
 
 
 class TextColumn:
@@ -52,40 +50,25 @@ class NumberColumn:
 
     def __init__(self, values: Int64, decimals: int = 0, empty: NDArray[np.bool_] | None = None) -> None:
         self._values, self._decimals, self._empty = values, decimals, empty
-        least, most = int(values.min(initial=0)), int(values.max(initial=0))
-        self._digits = max(len(str(max(most, -least))), decimals + 1)
-        self._signed = least < 0
+        most = max(int(values.max(initial=0)), -int(values.min(initial=0)))
+        self._digits = max(len(str(most)), decimals + 1)
         self.rows = len(values)
-        self.width = self._digits + self._signed + (decimals > 0)
+        self.width = 1 + self._digits + (decimals > 0)
 
     def write(self, part: slice, place: Bytes) -> None:
+        """Write digits from the last to the first, and a sign before all; leading zeros stay empty."""
         values = self._values[part]
-        size = np.abs(values) if self._signed else values
-        digits = self._digits_of(size)
-        if self._signed:
-            place[:, 0] = np.where(values < 0, _MINUS, 0)
-        whole = self._digits - self._decimals
-        first = int(self._signed)
-        place[:, first : first + whole] = digits[:, :whole]
-        if self._decimals:
-            place[:, first + whole] = _POINT
-            place[:, first + whole + 1 :] = digits[:, whole:]
+        left, columns = np.abs(values), iter(range(self.width - 1, 0, -1))
+        for digit in range(self._digits):
+            if digit == self._decimals > 0:
+                place[:, next(columns)] = _POINT
+            rest, last = np.divmod(left, 10)
+            shown = (left > 0) | (digit <= self._decimals)
+            place[:, next(columns)] = np.where(shown, last + _ZERO, 0)
+            left = rest
+        place[:, 0] = np.where(values < 0, _MINUS, 0)
         if self._empty is not None:
             place[self._empty[part]] = 0
-
-    def _digits_of(self, size: Int64) -> Bytes:
-        groups = -(-self._digits // 4)
-        words = np.empty((len(size), groups), np.uint32)
-        rest = size
-        for group in range(groups - 1, -1, -1):
-            above = rest // 10_000
-            words[:, group] = _FOUR_DIGITS[rest - above * 10_000]
-            rest = above
-        digits = words.view(np.uint8)[:, groups * 4 - self._digits :]
-        # Remove leading zeros, except the one before the point.
-        for place in range(self._digits - self._decimals - 1):
-            digits[:, place] *= size >= 10 ** (self._digits - 1 - place)
-        return digits
 
 
 CsvColumn = TextColumn | NumberColumn

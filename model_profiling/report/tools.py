@@ -128,7 +128,7 @@ def _about_node(series: SeriesAnalysis, slice_: Slice, sme2: Mapping[int, str]) 
     return {"name": node.name, "cat": operator.category.value if operator else node.level, "args": facts}
 
 
-def operator_arguments(operator: Operator, sme2: str) -> Json:
+def operator_arguments(operator: Operator, sme2: str = "") -> Json:
     row = OperatorRow(operator, 0.0, 0.0, sme2)
     facts = {fact.name.replace("_", " "): fact.cell(row) for fact in OPERATOR_FACTS if not fact.timed}
     return {name: value for name, value in facts.items() if value is not None and value != ""}
