@@ -4,6 +4,7 @@ each from its record."""
 from __future__ import annotations
 
 import json
+import math
 import re
 from collections.abc import Iterator
 
@@ -11,6 +12,7 @@ import pytest
 from recorded_runs import ARM, DATA, EMULATED, SME2, X86_64, Json
 from working_tree import ROOT
 
+from model_profiling.analysis.coverage import speedup_of
 from model_profiling.runs import Run
 
 RUNS = {path.name: path for path in (ARM, EMULATED, X86_64, SME2)}
@@ -62,3 +64,27 @@ def test_the_readme_takes_its_figures_from_the_benches() -> None:
     benches = "".join(path.read_text(encoding="utf-8") for path in (ROOT / "bench").rglob("*.md"))
     figures = re.findall(r"\d[\d,.]*\d (?:s|times)|\d+,\d{3}", sentence)
     assert figures and [figure for figure in figures if figure not in benches] == []
+
+
+def share_for(speedup: float, factor: float) -> float | None:
+    """The share of the time that must get `factor` times faster to make the whole `speedup` times faster."""
+    share = (1 - 1 / speedup) / (1 - 1 / factor)
+    return share if share <= 1 else None
+
+
+def test_the_published_cases_are_worked_out_right() -> None:
+    page = (ROOT / "docs" / "explanation" / "headroom.md").read_text(encoding="utf-8")
+    rows = re.findall(r"^\| SqueezeSAM (\w+), (\d+) to (\d+) ms \| ([\d.]+)x \|(.+)\|$", page, re.MULTILINE)
+    assert [row[:3] for row in rows] == [("fp16", "1163", "298"), ("int8", "556", "304")]
+    for _, before, after, ratio, cells in rows:
+        speedup = int(before) / int(after)
+        assert f"{speedup:.2f}" == ratio
+        for factor, cell in zip((3, 5, 10, 15, math.inf), cells.split("|"), strict=True):
+            share = share_for(speedup, factor)
+            assert cell.strip() == ("none" if share is None else f"{100 * share:.1f}%")
+            if share is not None:
+                assert speedup_of([(share, factor)]) == pytest.approx(speedup)
+    speedup = 1163 / 298
+    assert share_for(speedup, speedup * 0.999) is None
+    assert share_for(speedup, speedup) == pytest.approx(1)
+    assert f"{speedup:.1f} times" in page

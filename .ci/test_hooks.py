@@ -7,6 +7,7 @@ never see.
 import ast
 import inspect
 import json
+import os
 import re
 import runpy
 import shlex
@@ -369,3 +370,75 @@ def test_a_script_called_with_sh_is_run_by_bash(name: str) -> None:
     script = ROOT / "model_profiling" / "scripts" / f"{name}.sh"
     done = process.run([str(shell), script, "--help"], timeout=60)
     assert done.ok and "sage" in done.stdout, done.tail()
+
+
+# What macOS's bash 3.2 and its BSD commands do not know.
+_NOT_ON_A_MAC = re.compile(
+    r"\b(mapfile|readarray|nproc|realpath|taskset|coproc)\b|declare -[Agn]|local -n|\$\{\w+(,,|\^\^|@)"
+    r"|\|&|&>>|readlink -f|sed -i|sed -r|grep -P|date -d|stat -c|sort -V|cp --|mktemp --|xargs -r|head -n -"
+)
+
+
+@pytest.mark.parametrize(
+    "script", sorted((ROOT / "model_profiling" / "scripts").glob("*.sh")), ids=lambda path: path.name
+)
+def test_scripts_use_what_macos_has(script: Path) -> None:
+    lines = [line for line in script.read_text().splitlines() if not line.lstrip().startswith("#")]
+    assert not [line for line in lines if _NOT_ON_A_MAC.search(line)]
+    # An empty array is unset to bash 3.2, so under `set -u` it is only used where it has entries.
+    bare = re.compile(r'(?<!\+)"\$\{(\w+)\[@\]\}"')
+    guarded = [line for line in lines if bare.search(line) and "wanted" not in line]
+    assert not guarded
+    # GNU's timeout is there only where apt is.
+    text = "\n".join(lines)
+    assert "timeout " not in text or text.index("apt-get >/dev/null") < text.index("timeout ")
+
+
+KIT = ROOT / "model_profiling"
+SCRIPTS = sorted([*KIT.glob("scripts/*.py"), *KIT.glob("tools/*.py"), KIT / "export" / "export_model.py"])
+CASES = sorted((ROOT / "test-cases").glob("*.py"))
+
+
+def test_scripts_can_be_started_by_name_and_read_by_an_old_python() -> None:
+    for path in [KIT / "__init__.py", KIT / "__main__.py", *SCRIPTS, *CASES]:
+        ast.parse(path.read_text(encoding="utf-8"), path.name, feature_version=(3, 8))
+    for path in [
+        *SCRIPTS,
+        *KIT.glob("scripts/*.sh"),
+        *(case for case in CASES if case.name.startswith("test_")),
+    ]:
+        begins = path.read_text(encoding="utf-8").startswith("#!/usr/bin/env ")
+        assert begins and os.access(path, os.X_OK), path
+
+
+def test_a_sparse_checkout_has_what_setup_needs(tmp_path: Path) -> None:
+    for words in (
+        ["clone", "--quiet", "--no-checkout", "--sparse", str(ROOT), "kit"],
+        ["-C", "kit", "sparse-checkout", "set", "model_profiling", "requirements"],
+        ["-C", "kit", "checkout", "--quiet"],
+    ):
+        done = process.run(["git", *words], timeout=120, cwd=tmp_path)
+        assert done.ok, done.tail()
+    kit = tmp_path / "kit"
+    assert not (kit / "tests").exists()
+    script = kit / "model_profiling" / "scripts" / "check_prereqs.sh"
+    done = process.run(["bash", script], timeout=120, cwd=tmp_path)
+    assert done.ok, done.tail()
+    text = (KIT / "scripts/setup_repo.sh").read_text()
+    needed = set(re.findall(r"(?:requirements|model_profiling)/[\w/.-]+", text))
+    assert len(needed) > 3 and all((kit / name).exists() for name in needed if "." in name), needed
+
+
+def test_what_people_type_stays_few_options() -> None:
+    group, shown = program(), {}
+    for name in ("profile", "compare"):
+        params = group.get_command(click.Context(group), name).params
+        options = [each for each in params if isinstance(each, click.Option) and not each.hidden]
+        shown[name] = {each.opts[0] for each in options} - {"--debug", "--help"}
+        assert len(shown[name]) <= 20, (name, sorted(shown[name]))
+    assert len(COMMANDS) == 22
+    typed = (
+        "--target --threads --dtype --keep --calibrate --method --length --input --quick --budget --sample"
+        " --optimize --ladder --evidence --outdir --no-wait --quiet --json --force"
+    )
+    assert set(typed.split()) <= shown["profile"]

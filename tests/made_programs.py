@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from strategies import Block, Dump, ProfileEvent
+from strategies import dump_of_calls
 
 from model_profiling.analysis.operators import analyse_dump
 from model_profiling.analysis.series import SeriesAnalysis, series_of
@@ -107,21 +107,7 @@ class MadeModel:
         record = EtRecord("made.etrecord", {"forward": self.refs}, {"forward": self.handles})
         graph = ProgramGraph(Program("made.pte", 0, (method,)), record, undelegated=self.undelegated)
         dump = run.Dump(Path("made.etdump"), Series("made", 1), times)
-        return series_of([analyse_dump(read_etdump(self._dump()), dump, graph)])
-
-    def _dump(self) -> bytes:
-        clock, events = 0, []
-        for number, (kind, operators) in enumerate(self.calls):
-            start = clock
-            clock += 500
-            for name, us in operators:
-                named = (None, name) if kind == "DELEGATE_CALL" else (name, None)
-                events.append(ProfileEvent(named[0], 0, number, -1, named[1], None, clock, clock + us * 1000))
-                clock += us * 1000
-            clock += 500
-            events.append(ProfileEvent(kind, 0, number, -1, None, None, start, clock))
-        events.append(ProfileEvent("Method::execute", -1, 0, -1, None, None, 0, clock))
-        return Dump((Block("Execute", -1, (), tuple(events)),), True, False).to_bytes()
+        return series_of([analyse_dump(read_etdump(dump_of_calls(self.calls)), dump, graph)])
 
 
 @dataclass

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 import struct
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 import flatbuffers
@@ -62,7 +63,7 @@ class Dump:
     def to_bytes(self) -> bytes:
         builder = flatbuffers.Builder(256)
         builder.ForceDefaults(self.write_defaults)
-        blocks = _offsets(builder, [_block(builder, block) for block in self.blocks])
+        blocks = list_of(builder, [_block(builder, block) for block in self.blocks])
         builder.StartObject(2)
         builder.PrependUint32Slot(0, 0, 0)
         _refer(builder, 1, blocks)
@@ -72,7 +73,23 @@ class Dump:
         return bytes(builder.Output())
 
 
-def _offsets(builder: flatbuffers.Builder, offsets: list[int]) -> int:
+def dump_of_calls(calls: Iterable[tuple[str, Sequence[tuple[str, int]]]]) -> bytes:
+    """One run: each call is its kind and its operators, (name, microseconds), with 1 us around them."""
+    clock, events = 0, []
+    for number, (kind, operators) in enumerate(calls):
+        start = clock
+        clock += 500
+        for name, us in operators:
+            named = (None, name) if kind == "DELEGATE_CALL" else (name, None)
+            events.append(ProfileEvent(named[0], 0, number, -1, named[1], None, clock, clock + us * 1000))
+            clock += us * 1000
+        clock += 500
+        events.append(ProfileEvent(kind, 0, number, -1, None, None, start, clock))
+    events.append(ProfileEvent("Method::execute", -1, 0, -1, None, None, 0, clock))
+    return Dump((Block("Execute", -1, (), tuple(events)),), True, False).to_bytes()
+
+
+def list_of(builder: flatbuffers.Builder, offsets: list[int]) -> int:
     builder.StartVector(4, len(offsets), 4)
     for offset in reversed(offsets):
         builder.PrependUOffsetTRelative(offset)
@@ -89,14 +106,14 @@ def _string(builder: flatbuffers.Builder, text: str | None) -> int:
 
 
 def _block(builder: flatbuffers.Builder, block: Block) -> int:
-    events = _offsets(builder, [_event(builder, event) for event in block.events])
+    events = list_of(builder, [_event(builder, event) for event in block.events])
     allocators = []
     for name in block.allocators:
         text = _string(builder, name)
         builder.StartObject(1)
         _refer(builder, 0, text)
         allocators.append(builder.EndObject())
-    allocator_list = _offsets(builder, allocators) if allocators else 0
+    allocator_list = list_of(builder, allocators) if allocators else 0
     name = _string(builder, block.name)
     builder.StartObject(4)
     _refer(builder, 0, name)

@@ -1,6 +1,5 @@
 """The frame every command stands in: help, exit codes, one-line errors, lost answers, imports."""
 
-import inspect
 import json
 import os
 import re
@@ -11,12 +10,10 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
-import click
 import pytest
 from said import says
 
-import model_profiling
-from model_profiling.cli.main import COMMANDS, GROUPS, LazyGroup, main, program
+from model_profiling.cli.main import COMMANDS, GROUPS, LazyGroup, main
 from model_profiling.core import process, stdio
 from model_profiling.core.errors import ProfilingError
 
@@ -65,9 +62,18 @@ def test_a_closed_terminal_ends_a_run_unless_it_was_started_with_nohup(sme2prof,
     assert (signal.getsignal(signal.SIGHUP) is handler) == kept
 
 
-def test_help_loads_nothing_heavy(helped: dict[str, Helped]) -> None:
+def test_help_loads_nothing_heavy_and_shows_the_groups_with_one_line_for_each_command(helped):
     assert "click" in helped["--help"].loaded
     assert not helped["--help"].loaded & HEAVY
+    said = helped["--help"].said
+    assert max(map(len, said.splitlines())) <= 80
+    listed = re.findall(r"^(\w[\w ]+):\n((?:  [a-z]+ +[A-Z`].*\n)+)", said, re.MULTILINE)
+    assert {title: [line.split()[0] for line in lines.splitlines()] for title, lines in listed} == {
+        title: list(commands) for title, commands in GROUPS.items()
+    }
+    for name, summary in (each for group in GROUPS.values() for each in group.items()):
+        assert f"  {name:8}  {summary}\n" in said
+    says(said, "Example:\n    sme2prof profile toy_cnn", "sme2prof help COMMAND", "sme2prof-*", "earlier kit")
 
 
 @pytest.mark.parametrize("name", COMMANDS)
@@ -78,18 +84,6 @@ def test_every_command_has_help_with_an_example_and_loads_no_torch(name, helped)
     assert f"sme2prof {name}" in done.said
     assert "--debug" in done.said or "Commands:" in done.said
     assert "torch" not in done.loaded
-
-
-def test_help_shows_the_groups_with_one_line_for_each_command(helped: dict[str, Helped]) -> None:
-    said = helped["--help"].said
-    assert max(map(len, said.splitlines())) <= 80
-    listed = re.findall(r"^(\w[\w ]+):\n((?:  [a-z]+ +[A-Z`].*\n)+)", said, re.MULTILINE)
-    assert {title: [line.split()[0] for line in lines.splitlines()] for title, lines in listed} == {
-        title: list(commands) for title, commands in GROUPS.items()
-    }
-    for name, summary in (each for group in GROUPS.values() for each in group.items()):
-        assert f"  {name:8}  {summary}\n" in said
-    says(said, "Example:\n    sme2prof profile toy_cnn", "sme2prof help COMMAND", "sme2prof-*", "earlier kit")
 
 
 def test_help_is_had_by_every_usual_word(sme2prof: Cli) -> None:
@@ -110,48 +104,14 @@ def test_help_is_had_by_every_usual_word(sme2prof: Cli) -> None:
     assert sme2prof("help", "exprot").returncode == 2
 
 
-def every_command() -> list[tuple[str, click.Command]]:
-    group, found = program(), []
-    for name in COMMANDS:
-        made = group.get_command(click.Context(group), name)
-        inner = made.commands.values() if isinstance(made, click.Group) else ()
-        found += [(f"{name} {each.name}", each) for each in inner] or [(name, made)]
-    return found
-
-
-def shown_options(command: click.Command) -> dict[str, str]:
-    """Each option's help, by the name that help shows."""
-    context = click.Context(command, max_content_width=1000, terminal_width=1000)
-    lines = command.get_help(context).partition("Options:\n")[2].splitlines()
-    found = (re.match(r"  (--[\w-]+)(?:, --[\w-]+)? .*?(?:  +(.*))?$", line) for line in lines)
-    return {match[1]: match[2] or "" for match in found if match}
-
-
-def test_what_people_type_stays_few_options() -> None:
-    commands = dict(every_command())
-    for name in ("profile", "compare"):
-        options = set(shown_options(commands[name])) - {"--debug", "--help"}
-        assert len(options) <= 20, (name, sorted(options))
-    assert len(COMMANDS) == 22
-    typed = (
-        "--target --threads --dtype --keep --calibrate --method --length --input --quick --budget --sample"
-    )
-    typed += " --optimize --ladder --evidence --outdir --no-wait --quiet --json --force"
-    assert set(typed.split()) <= set(shown_options(commands["profile"]))
-
-
-def test_bad_usage_is_one_line_and_exit_2(sme2prof: Cli) -> None:
+def test_bad_usage_and_expected_failures_are_one_line_and_exit_2(sme2prof: Cli) -> None:
     for words in (["exprot"], ["export"], ["export", "toy_cnn", "--dtype", "fp8"], ["models", "--nope"]):
         done = sme2prof(*words)
         assert done.returncode == 2, words
-        assert done.stderr.startswith("error: ")
-        assert done.stderr.count("\n") == 1
+        assert done.stderr.startswith("error: ") and done.stderr.count("\n") == 1
     alone = process.run([sys.executable, "-m", "model_profiling", "exprot"], timeout=60, cwd=ROOT)
     assert alone.returncode == 2
     says(alone.stderr, "'export'")
-
-
-def test_an_expected_failure_is_one_line_and_debug_shows_where(sme2prof: Cli) -> None:
     quiet = sme2prof("export", "no_such_model_at_all")
     assert (quiet.returncode, quiet.stderr.count("\n")) == (2, 1)
     assert "Traceback" not in quiet.stderr
@@ -198,34 +158,6 @@ def test_a_terminal_shows_the_stage_while_torchs_output_is_kept_back() -> None:
     assert "chatter" not in done.stdout
 
 
-_EXPORT = "model inputs dtype backend outdir save_graph name calibration keep optimize by_layer seed"
-PARAMETERS = {
-    "analyse": "source model etrecord times",
-    "compare": "a b limit across_machines times fail_on",
-    "export": _EXPORT,
-    "export_model": _EXPORT,
-    "optimize": "model inputs dtype only name",
-    "profile": "model inputs dtype name",
-    "profile_llm": "model dtype",
-    "read_etdump": "source",
-    "register_model": "name cls inputs description options not_supported",
-    "write_analysis": "analysis out",
-}
-"""What callers may pass until 2.0.0: more may come, none of these may go."""
-
-
-def test_the_api_is_what_its_page_promises() -> None:
-    page = (ROOT / "docs/reference/api.md").read_text(encoding="utf-8")
-    promised = page.partition("the names in `model_profiling.__all__`")[2].partition("\n- ")[0]
-    public = re.findall(r"`(\w+)`", promised)
-    assert len(public) >= 28 and sorted(public) == sorted(model_profiling.__all__)
-    assert [name for name in public if not getattr(model_profiling, name).__doc__] == []
-    for name, words in PARAMETERS.items():
-        assert set(words.split()) <= set(inspect.signature(getattr(model_profiling, name)).parameters), name
-    with pytest.raises(AttributeError, match="no attribute 'nothing'"):
-        _ = model_profiling.nothing
-
-
 CLOSED, FULL = "closed", "no space left on device"
 KIT = "-m model_profiling"
 TOOL = "model_profiling/tools/xnntrace_to_kernels.py"
@@ -233,15 +165,8 @@ SCRIPT = "model_profiling/scripts/validate_results.py"
 
 
 def shell(script: str) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(
-        ["/bin/bash", "-c", script],
-        cwd=ROOT,
-        env={**os.environ, "PYTHONPATH": str(ROOT)},
-        stdin=subprocess.DEVNULL,
-        capture_output=True,
-        text=True,
-        check=False,
-    )
+    asked = {"cwd": ROOT, "env": {**os.environ, "PYTHONPATH": str(ROOT)}, "stdin": subprocess.DEVNULL}
+    return subprocess.run(["/bin/bash", "-c", script], capture_output=True, text=True, check=False, **asked)
 
 
 @pytest.mark.parametrize(
@@ -273,7 +198,7 @@ def test_a_reader_that_goes_away_is_not_told(words: str) -> None:
     assert (done.returncode, done.stderr) == (141, "")
 
 
-def test_a_file_never_gets_the_number_of_a_closed_stream() -> None:
+def test_a_file_never_gets_the_number_of_a_closed_stream_and_other_failures_stay_theirs() -> None:
     """Else a child that inherits it would print into a lock or a dump."""
     code = (
         "import os, sys\n"
@@ -286,8 +211,6 @@ def test_a_file_never_gets_the_number_of_a_closed_stream() -> None:
     done = shell(f'{sys.executable} -c "{code}" <&- >&-')
     assert (done.returncode, done.stderr) == (0, "True\n")
 
-
-def test_a_failure_of_something_else_is_not_taken_for_a_lost_answer() -> None:
     def work() -> int:
         raise BrokenPipeError
 

@@ -42,6 +42,8 @@ def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def good() -> Raw:
+    names = {"baseline": "linux_sme2_off", "candidate": "linux_sme2_on"}
+    sides = {side: {"experiment": name, "threads": 1} for side, name in names.items()}
     return {
         "model": "m.pte",
         "output_root": "out/runs/linux",
@@ -51,13 +53,7 @@ def good() -> Raw:
             {"name": "trace", "mode": "xnntrace", "runs": 1},
         ],
         "analysis": {
-            "compare_pairs": [
-                {
-                    "baseline": {"experiment": "linux_sme2_off", "threads": 1},
-                    "candidate": {"experiment": "linux_sme2_on", "threads": 1},
-                    "label": "one thread",
-                }
-            ]
+            "compare_pairs": [{**sides, "label": "one thread"}],
         },
     }
 
@@ -94,14 +90,10 @@ def changed(changes: Raw) -> Raw:
 # Each row: what is done to a good config, words of the error (the field, and what is wrong), words of the cure.
 BAD: list[tuple[str, Raw, str, str]] = [
     ("no model", {"model": DROP}, "model missing", 'add "model"'),
-    ("no output_root", {"output_root": DROP}, "output_root missing", 'add "output_root"'),
-    ("no experiments", {"experiments": DROP}, "experiments missing", 'add "experiments"'),
     ("empty experiments", {"experiments": []}, "experiments list", "at least 1 item"),
     ("typing error at the top", {"experimets": []}, "experimets", "'experiments'"),
     ("typing error inside", {"experiments.0.warmpu": 1}, "experiments[0].warmpu", "'warmup'"),
     ("runs at the top", {"runs": 5}, "runs", "experiments"),
-    ("typing error in a pair", {"analysis.compare_pairs.0.basline": "x"}, "compare_pairs[0].basline", "'baseline'"),
-    ("runs text", {"experiments.0.runs": "ten"}, 'experiments[0].runs "ten"', "valid integer"),
     ("runs zero", {"experiments.0.runs": 0}, "experiments[0].runs 0", "equal 1"),
     ("runs huge", {"experiments.0.runs": 10**12}, "experiments[0].runs", "1000000"),
     ("num_runs text", {"experiments.0.runs": DROP, "experiments.0.num_runs": "x"},
@@ -110,14 +102,12 @@ BAD: list[tuple[str, Raw, str, str]] = [
     ("threads twice", {"experiments.0.num_threads": 1}, "num_threads", "'threads'"),
     ("threads repeated", {"experiments.0.threads": [1, 1]}, "threads 1", "once"),
     ("sme2 word", {"experiments.0.sme2": "yes"}, 'experiments[0].sme2 "yes"', "'on' 'off'"),
-    ("mode word", {"experiments.0.mode": "timming"}, "experiments[0].mode", "'timing'"),
     ("disable unknown", {"experiments.0.disable": ["i8m"]}, "disable[0]", "'i8mm'"),
     ("disable sme2 while on", {"experiments.0.disable": ["sme2"]}, "[0].disable", 'sme2 "off"'),
     ("disable with own runner", {"experiments.2": {
         "name": "x", "runner_path": "executor_runner", "disable": ["i8mm"]}}, "experiments[2].disable", "builtin"),
     ("name missing", {"experiments.1.name": DROP}, "experiments[1].name missing", 'add "name"'),
     ("name with slash", {"experiments.0.name": "a/b"}, 'experiments[0].name "a/b"', "A-Za-z0-9"),
-    ("name too long", {"experiments.0.name": "n" * 81}, "experiments[0].name", "at most 80"),
     ("name of a folder of the kit", {"experiments.0.name": "Artifacts"}, "experiments[0].name 'Artifacts'", "another name"),
     ("name twice", {"experiments.2.name": "linux_sme2_on"}, "experiments[2].name", "own name"),
     ("name twice but for case", {"experiments.2.name": "LINUX_sme2_ON"}, "[2].name", "own name"),
@@ -128,11 +118,9 @@ BAD: list[tuple[str, Raw, str, str]] = [
     ("runner a folder", {"experiments.0.runner_path": "folder.pte"}, "runner_path", "builtin"),
     ("one stock runner for both", {"experiments.0.runner_path": "executor_runner", "experiments.1.runner_path": "executor_runner"}, "experiments[1].sme2", "without SME2"),
     ("one stock runner, sides by name", {"analysis": DROP, "experiments.0": {"name": "x_sme2_on", "runner_path": "executor_runner"}, "experiments.1": {"name": "x_sme2_off", "runner_path": "./executor_runner"}}, "experiments[1].sme2", "without SME2"),
-    ("quiet runner misspelt", {"experiments.0.quiet_runer": "x"}, "[0].quiet_runer", "runner_path"),
     ("model missing", {"model": "gone.pte"}, "model gone.pte", "export"),
     ("model not pte", {"model": "plain.txt"}, "model 'plain.txt'", ".pte"),
     ("model a folder", {"model": "folder.pte"}, "folder.pte folder", "export"),
-    ("model blank", {"model": " "}, "model empty", "path"),
     ("output_root a file", {"output_root": "plain.txt"}, "output_root", "folder"),
     ("pair unknown experiment", {"analysis.compare_pairs.0.baseline.experiment": "linux_sme2_of"},
      "compare_pairs[0].baseline.experiment", "'linux_sme2_off'"),
@@ -141,26 +129,18 @@ BAD: list[tuple[str, Raw, str, str]] = [
     ("pair with itself", {"analysis.compare_pairs.0.candidate": {"experiment": "linux_sme2_off", "threads": 1}},
      "compare_pairs[0] itself", "different"),
     ("pair of a trace", {"analysis.compare_pairs.0.baseline": "trace"}, "baseline.experiment", "timing experiment"),
-    ("pair without candidate", {"analysis.compare_pairs.0.candidate": DROP}, "compare_pairs[0].candidate missing", "add"),
-    ("precision in percent", {"schedule.precision": 2}, "schedule.precision 2", "less 1"),
-    ("seed negative", {"schedule.seed": -1}, "schedule.seed -1", "equal 0"),
-    ("target word", {"target.name": "andriod"}, "target.name", "'android'"),
     ("device on the host", {"target": {"name": "host", "device": "X"}}, "target.device", "drop device"),
     ("power mode on the host", {"target": {"name": "host", "power_mode": "boost"}},
      "target.power_mode", "drop power_mode"),
     ("device path, no device", {"target": {"device_path": "/tmp/x"}}, "target.device_path", "android"),
     ("ssh, no host", {"target": {"name": "ssh"}}, "target.host missing", "machine"),
-    ("host elsewhere", {"target": {"name": "host", "host": "b"}}, "target.host", 'target.name "ssh"'),
     ("host as option", {"target": {"name": "ssh", "host": "-oX"}}, "target.host", ""),
     ("two devices", {"target": {"device": "X", "remote": "h:1"}}, "target.remote", "one"),
     ("remote without port", {"target.remote": "phone"}, "target.remote", "192.0.2.7:5555"),
     ("device_path relative", {"target.device_path": "tmp/x"}, "target.device_path", "/data/local/tmp"),
     ("input file missing", {"inputs.files": ["gone.bin"]}, "inputs.files[0]", "path"),
-    ("fill word", {"inputs.fill": "zeros"}, "inputs.fill", "'random' 'ones'"),
     ("version of the future", {"schema_version": 2}, "schema_version 2", "1"),
     ("CPUs without end", {"experiments.0.cpu_affinity": ",".join(["0-9999"] * 200)}, "cpu_affinity", "[4, 5]"),
-    ("threads without end", {"experiments.0.threads": [1] * 20_000}, "threads", "at most 256"),
-    ("a long method", {"method": "m" * 1_000_000}, "method", "at most 200"),
     ("a long key", {"k" * 1_000_000: 1}, "not known key", "schema_version model"),
 ]  # fmt: skip
 
@@ -196,32 +176,49 @@ def test_a_bad_config_is_told_its_field_or_place_and_its_cure(place, content, na
     complains(written(place, changed(content) if isinstance(content, dict) else content), names, cure)
 
 
-def test_files_that_are_no_configs(place: Path) -> None:
+def test_files_that_are_no_configs_are_named_and_all_problems_listed_at_once(place: Path) -> None:
     for name, cure in (("m.pte", "sme2prof profile"), ("gone.json", "config new"), ("folder.pte", "profile")):
         with refused(InputError, name, fix=cure):
             load_config(place / name)
     with refused(InputError, place, "folder"):
         load_config(place)
+    path = written(place, changed({"experiments.0.runs": 0, "modle": "x"}))
+    assert {problem.where for problem in check_config(path)} == {"experiments[0].runs", "modle"}
+    complains(path, "experiments[0].runs is 0", "equal to 1, such as 10 (1 more: `sme2prof config check`")
+    raw = good() | {"experiments": [{"name": "x", "runs": "ten"}]}
+    (only,) = check_config(written(place, raw))
+    assert only.where == "experiments[0].runs", "a wrong entry does not make its list empty"
 
 
-def test_a_good_config_is_read(place: Path) -> None:
+def test_a_good_config_is_read_and_does_not_change(place: Path) -> None:
     config = load_config(written(place, good()))
-    assert config.model == place / "m.pte"
-    assert config.output_root == place / "out/runs/linux"
+    assert config.model == place / "m.pte" and config.output_root == place / "out/runs/linux"
     assert [one.switched_off for one in config.experiments] == [(), ("sme2", "sme"), ()]
     assert config.pairs[0].label == "one thread"
     assert config_warnings(config) == ()
+    few = load_config(written(place, good() | {"schedule": {"rounds": 3}}))
+    says(" ".join(config_warnings(few)), "rounds", "3")
     content = b"\xef\xbb\xbf" + json.dumps(good()).encode()
     assert check_config(written(place, content)) == ()
+    config = load_config(written(place, good()))
+    with pytest.raises(ValueError, match="frozen"):
+        config.method = "other"  # type: ignore[misc]
+    assert parse_config(json.loads(config.model_dump_json()), folder=place) == config
 
 
-def test_an_old_config_with_two_runners_still_works(place: Path) -> None:
+def test_an_old_config_with_two_runners_works_and_pairs_left_out_are_found(place: Path) -> None:
     own = "executorch/cmake-out/mac-arm64{}/executor_runner"
     config = load_config(earlier_config(place, ("first", "second"), runner_path=own.format("")))
     assert [one.sme2 for one in config.experiments] == ["on", "off"], "by the folders of their runners"
     assert config.experiments[1].runner == place / own.format("-sme2-off")
     assert config.experiments[1].switched_off == ()
     assert config.pairs == (Pair("SME2 on vs off, 1 thread", Series("second", 1), Series("first", 1)),)
+    another = {"name": "linux_no_i8mm", "disable": ["i8mm"], "threads": 2}
+    raw = changed({"analysis": DROP, "experiments.1.threads": [2, 4], "experiments.3": another})
+    found = load_config(written(place, raw)).pairs
+    assert [(pair.baseline, pair.candidate) for pair in found] == [
+        (Series("linux_sme2_off", 2), Series("linux_sme2_on", 2))
+    ]
 
 
 def earlier_config(place, names=("a_sme2_on", "a_sme2_off"), **first):
@@ -246,9 +243,6 @@ def test_what_only_the_earlier_kit_knew_is_read_with_a_warning(place: Path) -> N
     says_together("\n".join(said), "experiments[0].quiet_runner", "runner_path")
     says_together("\n".join(said), "experiments[0].runs", "20")
     assert on_target(config, TargetChoice("host")).said_otherwise == config.said_otherwise, "copies keep it"
-
-
-def test_quoted_numbers_and_empty_labels_of_pairs_are_read(place: Path) -> None:
     pair = "analysis.compare_pairs.0"
     config = load_config(written(place, changed({f"{pair}.label": "", f"{pair}.baseline.threads": "1"})))
     assert config.pairs[0].baseline == Series("linux_sme2_off", 1)
@@ -286,47 +280,15 @@ def test_a_runner_that_logs_its_kernels_is_not_timed(place: Path, folder, record
         )
 
 
-def test_a_runner_is_also_looked_for_in_the_checkout(place: Path) -> None:
-    config = load_config(earlier_config(place, runner_path="cmake-out/mac-arm64/executor_runner"))
-    assert config.experiments[0].runner == place / "executorch/cmake-out/mac-arm64/executor_runner"
-
-
 def test_the_kits_own_runner_can_stand_for_runners_that_were_never_built(place: Path) -> None:
-    path = earlier_config(place, runner_path="executorch/cmake-out/mac-arm64/executor_runner")
+    path = earlier_config(place, runner_path="cmake-out/mac-arm64/executor_runner")
+    found = load_config(path).experiments[0].runner
+    assert found == place / "executorch/cmake-out/mac-arm64/executor_runner", "also in the checkout"
     for runner in (place / "executorch").rglob("executor_runner"):
         runner.unlink()
     complains(path, "runner_path", "--builtin-runner build_runners.sh")
     config = load_config(path, builtin=True)
     assert [(each.runner, each.sme2) for each in config.experiments] == [(None, "on"), (None, "off")]
-
-
-def test_pairs_left_out_are_found_by_name_and_threads(place: Path) -> None:
-    another = {"name": "linux_no_i8mm", "disable": ["i8mm"], "threads": 2}
-    raw = changed({"analysis": DROP, "experiments.1.threads": [2, 4], "experiments.3": another})
-    found = load_config(written(place, raw)).pairs
-    assert [(pair.baseline, pair.candidate) for pair in found] == [
-        (Series("linux_sme2_off", 2), Series("linux_sme2_on", 2))
-    ]
-
-
-OTHERWISE: list[tuple[Raw, str, object]] = [
-    ({"experiments.0": {"name": "linux_sme2_on", "num_runs": 7, "threads": [1]}}, "runs", 7),
-    ({"experiments.0": {"name": "linux_sme2_on", "num_threads": 1}}, "threads", (1,)),
-    ({"experiments.0": {"name": "linux_sme2_off", "threads": [1]}}, "sme2", "off"),
-    *(
-        ({"experiments.0.cpu_affinity": text}, "cpu_affinity", cpus)
-        for text, cpus in (
-            ([3], (3,)),
-            (5, (5,)),
-        )
-    ),
-]
-
-
-@pytest.mark.parametrize(("change", "setting", "value"), OTHERWISE)
-def test_a_setting_may_be_written_in_several_ways(place, change, setting, value):
-    raw = changed(change | {"experiments.2": DROP, "experiments.1": DROP, "analysis": DROP})
-    assert getattr(load_config(written(place, raw)).experiments[0], setting) == value
 
 
 def test_paths_are_looked_for_beside_the_config_first(place: Path) -> None:
@@ -345,18 +307,13 @@ def test_paths_are_looked_for_beside_the_config_first(place: Path) -> None:
     assert found.output_root == place / "out/runs/linux", "results are found when their model is gone"
 
 
-def test_all_problems_are_listed_at_once(place: Path) -> None:
-    path = written(place, changed({"experiments.0.runs": 0, "modle": "x"}))
-    assert {problem.where for problem in check_config(path)} == {"experiments[0].runs", "modle"}
-    complains(path, "experiments[0].runs is 0", "equal to 1, such as 10 (1 more: `sme2prof config check`")
-    raw = good() | {"experiments": [{"name": "x", "runs": "ten"}]}
-    (only,) = check_config(written(place, raw))
-    assert only.where == "experiments[0].runs", "a wrong entry does not make its list empty"
-
-
-def test_warnings_for_what_is_allowed_but_unwise(place: Path) -> None:
-    raw = good() | {"schedule": {"rounds": 3}}
-    says(" ".join(config_warnings(load_config(written(place, raw)))), "rounds", "3")
+def test_a_setting_may_be_written_in_several_ways(place: Path) -> None:
+    own = {"name": "linux_sme2_off", "num_runs": 7, "num_threads": 1, "cpu_affinity": 5}
+    raw = changed({"experiments.0": own, "experiments.2": DROP, "experiments.1": DROP, "analysis": DROP})
+    (found,) = load_config(written(place, raw)).experiments
+    assert (found.runs, found.threads, found.sme2, found.cpu_affinity) == (7, (1,), "off", (5,))
+    raw["experiments"][0]["cpu_affinity"] = [3]
+    assert load_config(written(place, raw)).experiments[0].cpu_affinity == (3,)
 
 
 @pytest.mark.parametrize(
@@ -395,6 +352,10 @@ def test_shipped_configs_are_valid_without_a_warning(path: Path) -> None:
     kind = path.name.split("_")[0]
     assert [one.name for one in config.experiments[:2]] == [f"{kind}_sme2_on", f"{kind}_sme2_off"]
     assert config.output_root.match(f"out_*/runs/{kind}")
+    names = {f"{path.parent.name}/{path.name}" for path in SHIPPED}
+    assert names >= {f"templates/{each}_template.json" for each in ("mac", "android", "linux")}
+    assert names >= {f"examples/{each}_mobilenet_fp16.json" for each in ("mac", "android")}
+    assert "examples/linux_toy_cnn.json" in names
 
 
 @pytest.mark.parametrize("path", SHIPPED, ids=lambda path: path.name)
@@ -409,13 +370,6 @@ def test_a_shipped_config_that_names_trace_runners_traces(path: Path, place: Pat
         experiment["runner_path"] = str(sides[experiment["sme2"]] / "executor_runner")
     config = load_config(written(place, {**content, "model": "m.pte"}))
     assert {experiment.mode for experiment in config.experiments} == {"xnntrace"} and not config.pairs
-
-
-def test_the_names_the_contract_fixes_are_shipped() -> None:
-    names = {f"{path.parent.name}/{path.name}" for path in SHIPPED}
-    assert names >= {f"templates/{kind}_template.json" for kind in ("mac", "android", "linux")}
-    assert names >= {f"examples/{kind}_mobilenet_fp16.json" for kind in ("mac", "android")}
-    assert "examples/linux_toy_cnn.json" in names
 
 
 def test_the_shipped_schema_is_current_and_describes_every_setting() -> None:
@@ -434,13 +388,6 @@ def described(node: object, path: str = "") -> list[str]:
     for name, setting in node.get("properties", {}).items():
         gaps += [] if setting.get("description") else [f"{path}.{name}"]
     return gaps + [gap for name, part in node.items() for gap in described(part, f"{path}/{name}")]
-
-
-def test_nothing_changes_once_read(place: Path) -> None:
-    config = load_config(written(place, good()))
-    with pytest.raises(ValueError, match="frozen"):
-        config.method = "other"  # type: ignore[misc]
-    assert parse_config(json.loads(config.model_dump_json()), folder=place) == config
 
 
 def test_new_check_and_schema_from_the_command_line(place: Path) -> None:
@@ -499,19 +446,15 @@ def test_questions_are_asked_on_a_terminal(place: Path) -> None:
 
 def test_generate_config_by_flags(place: Path) -> None:
     script = ROOT / "model_profiling" / "scripts" / "generate_config.py"
-    words = [sys.executable, script, "--model", "m.pte", "--output", "made", "--target", "emulated"]
-    done = subprocess.run(words, cwd=place, capture_output=True, text=True, timeout=60, check=False)
+
+    def generate(*words: str) -> subprocess.CompletedProcess[str]:
+        asked = {"stdin": subprocess.DEVNULL, "capture_output": True, "text": True, "timeout": 60}
+        return subprocess.run([sys.executable, script, *words], cwd=place, check=False, **asked)
+
+    done = generate("--model", "m.pte", "--output", "made", "--target", "emulated")
     assert done.returncode == 0, done.stderr
     assert load_config(place / "made" / "config.json").experiments[1].name == "emulated_sme2_off"
-    lacking = subprocess.run(
-        [sys.executable, script],
-        cwd=place,
-        capture_output=True,
-        text=True,
-        timeout=60,
-        stdin=subprocess.DEVNULL,
-        check=False,
-    )
+    lacking = generate()
     assert lacking.returncode == 2
     assert lacking.stderr.startswith("error: ") and lacking.stderr.count("\n") == 1
     says(lacking.stderr, "--model FILE.pte")

@@ -15,16 +15,7 @@ from model_profiling.core import process
 from model_profiling.core.hints import install_extra, reinstall
 from model_profiling.core.hints import sme2prof as own_command
 from model_profiling.core.records import Check
-from model_profiling.doctor import (
-    Diagnosis,
-    TargetState,
-    _cpu,
-    _diagnosis,
-    _emulator,
-    _host,
-    checks,
-    examine,
-)
+from model_profiling.doctor import Diagnosis, TargetState, _cpu, _diagnosis, _emulator, _host, checks, examine
 from model_profiling.runner import fetching
 from model_profiling.runner.features import FEATURES
 
@@ -53,9 +44,7 @@ def test_what_emulation_lacks_on_a_machine_that_is_not_arm(tmp_path, monkeypatch
     check, _ = _emulator()
     assert check.status == "optional" and "the first build gets one from the ziglang wheel, or" in check.fix
     assert check.found == "no C++ compiler for aarch64 Linux was found (none is installed)"
-    compiler = tmp_path / "aarch64-linux-gnu-g++"
-    compiler.write_text("#!/bin/sh\necho a cross compiler\n")
-    compiler.chmod(0o755)
+    command(tmp_path, "aarch64-linux-gnu-g++", "echo a cross compiler")
     check, _ = _emulator()
     assert "(aarch64-linux-gnu-g++ has no C++ library)" in check.found
     assert not list((tmp_path / "cache").rglob("*zig*"))
@@ -63,55 +52,38 @@ def test_what_emulation_lacks_on_a_machine_that_is_not_arm(tmp_path, monkeypatch
 
 def test_apt_is_asked_once_for_its_mirror(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     asked = tmp_path / "asked"
-    command(
-        tmp_path,
-        "apt-get",
-        f"echo $1 >>{asked}; echo \"'http://mirror/debian/dists/bookworm/InRelease' x 0\"",
-    )
+    said = "'http://mirror/debian/dists/bookworm/InRelease' x 0"
+    command(tmp_path, "apt-get", f'echo $1 >>{asked}; echo "{said}"')
     command(tmp_path, "dpkg", "exit 0")
     monkeypatch.setenv("PATH", f"{tmp_path}:{os.environ['PATH']}")
-    monkeypatch.setattr(
-        fetching, "this_distribution", lambda: fetching.Distribution("Debian", "12", "debian")
-    )
-    assert (
-        fetching.own_archive("")
-        == fetching.own_archive("")
-        == fetching.Archive("Debian", "bookworm", "http://mirror/debian/")
-    )
+    debian = fetching.Distribution("Debian", "12", "debian")
+    monkeypatch.setattr(fetching, "this_distribution", lambda: debian)
+    archive = fetching.Archive("Debian", "bookworm", "http://mirror/debian/")
+    assert fetching.own_archive("") == fetching.own_archive("") == archive
     assert asked.read_text() == "--print-uris\n"
 
 
-def test_prerequisites_need_nothing_but_python() -> None:
+def test_prerequisites_need_nothing_but_a_python_that_is_new_and_whole(tmp_path: Path) -> None:
     """It runs before anything is installed; an interpreter without site-packages stands for that."""
-    done = process.run(
-        [
-            sys.executable,
-            "-S",
-            "-I",
-            ROOT / "model_profiling/scripts/validate_setup.py",
-            "--prerequisites",
-            "--json",
-        ],
-        timeout=100,
-    )
+    script = ROOT / "model_profiling/scripts/validate_setup.py"
+    done = process.run([sys.executable, "-S", "-I", script, "--prerequisites", "--json"], timeout=100)
     assert done.returncode == 0, done.stderr
-    assert {check["name"] for check in json.loads(done.stdout)["checks"]} >= {
-        "Python",
-        "venv",
-        "C++ compiler",
-        "git",
-    }
-
-
-def test_check_prereqs_refuses_an_old_python(tmp_path: Path) -> None:
-    old = tmp_path / "old-python"
-    old.write_text("#!/bin/sh\nexit 1\n")
-    old.chmod(0o755)
+    names = {check["name"] for check in json.loads(done.stdout)["checks"]}
+    assert names >= {"Python", "venv", "C++ compiler", "git"}
+    old = command(tmp_path, "old-python", "exit 1")
     script = ROOT / "model_profiling/scripts/check_prereqs.sh"
     done = process.run(["bash", script, "--python", old], timeout=60)
     assert done.returncode == 2
     assert "no Python 3.10 to 3.13" in done.stderr
     assert process.run(["bash", script], timeout=100).returncode == 0
+    bare = command(tmp_path, "bare", f'case "$2" in *ensurepip*) exit 1 ;; esac; exec {sys.executable} "$@"')
+    command(tmp_path, "apt-get", "exit 0")
+    script = ROOT / "model_profiling/scripts/check_prereqs.sh"
+    path = f"{tmp_path}:{os.environ['PATH']}"
+    done = process.run(["bash", script, "--python", bare], timeout=60, env={"PATH": path})
+    version = f"{sys.version_info.major}.{sys.version_info.minor}"
+    assert done.returncode == 2
+    assert done.stderr == f"error: Python {version} has no venv; apt install python{version}-venv\n"
 
 
 def test_packages_that_do_not_fit_are_named_also_those_executorch_needs(monkeypatch):
@@ -133,9 +105,12 @@ def test_packages_that_do_not_fit_are_named_also_those_executorch_needs(monkeypa
     assert (torchao.status, torchao.found) == ("fail", "not installed")
 
 
-@pytest.mark.parametrize("variable", ["ANDROID_NDK", "ANDROID_NDK_HOME", "ANDROID_NDK_ROOT"])
+NDK = ("ANDROID_NDK", "ANDROID_NDK_HOME", "ANDROID_NDK_ROOT")
+
+
+@pytest.mark.parametrize("variable", NDK)
 def test_the_ndk_is_looked_at(variable, tmp_path, monkeypatch):
-    for name in ("ANDROID_NDK", "ANDROID_NDK_HOME", "ANDROID_NDK_ROOT"):
+    for name in NDK:
         monkeypatch.delenv(name, raising=False)
     assert checks.ndk().found.startswith("ANDROID_NDK is not set")
     monkeypatch.setenv(variable, str(tmp_path))
@@ -200,12 +175,7 @@ def test_what_is_optional_has_its_fix_and_does_not_fail() -> None:
     assert text.endswith("ready")
 
 
-def test_too_little_disk_space_fails(tiny_disk: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.chdir(tiny_disk)
-    assert checks.disk_space().status == "fail"
-
-
-def test_cmake_needs_ninja(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_git_and_cmake_are_only_what_works(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PATH", str(tmp_path))
     monkeypatch.setattr(sys, "executable", str(tmp_path / "bin" / "python"))
     assert checks.cmake().status == "optional"
@@ -213,9 +183,6 @@ def test_cmake_needs_ninja(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> N
     assert "no ninja" in checks.cmake().found and "pip install" in checks.cmake().fix
     command(tmp_path / "bin", "ninja", "exit 0")  # as pip puts it
     assert checks.cmake().status == "pass"
-
-
-def test_a_git_that_only_asks_for_the_developer_tools_is_none(tmp_path, monkeypatch):
     command(tmp_path, "git", "echo 'xcode-select: note: No developer tools were found' >&2; exit 1")
     monkeypatch.setenv("PATH", str(tmp_path))
     monkeypatch.setattr(sys, "platform", "darwin")
@@ -249,10 +216,12 @@ def test_what_is_said_of_a_cpu_is_true_of_it(tmp_path: Path, monkeypatch: pytest
     assert not [name for name in FEATURES if name in text]
 
 
-def test_an_x86_64_python_on_an_arm_mac_is_a_failure_with_its_fix(tmp_path, monkeypatch):
+def test_an_x86_64_python_on_an_arm_mac_and_a_full_disk_are_failures(tmp_path, monkeypatch, tiny_disk):
     on_a_mac(monkeypatch, tmp_path, "m4", machine="x86_64")
     command(tmp_path, "sysctl", 'case "$*" in *proc_translated) echo 1 ;; esac')
     assert _cpu().status == "fail" and "--python" in _cpu().fix
+    monkeypatch.chdir(tiny_disk)
+    assert checks.disk_space().status == "fail"
 
 
 def test_a_phone_is_offered_when_it_is_ready(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -292,14 +261,3 @@ def test_commands_of_fixes_start_this_kit_and_this_python(tmp_path, monkeypatch)
     assert "--force-reinstall" in again and " torch==" not in again
     monkeypatch.setattr("model_profiling.core.hints.DISTRIBUTION", "no-such-distribution")
     assert install_extra("executorch").endswith(f"--editable '{ROOT}[executorch]'")
-
-
-def test_a_python_without_venv_is_told_from_none(tmp_path: Path) -> None:
-    bare = command(tmp_path, "bare", f'case "$2" in *ensurepip*) exit 1 ;; esac; exec {sys.executable} "$@"')
-    command(tmp_path, "apt-get", "exit 0")
-    script = ROOT / "model_profiling/scripts/check_prereqs.sh"
-    path = f"{tmp_path}:{os.environ['PATH']}"
-    done = process.run(["bash", script, "--python", bare], timeout=60, env={"PATH": path})
-    version = f"{sys.version_info.major}.{sys.version_info.minor}"
-    assert done.returncode == 2
-    assert done.stderr == f"error: Python {version} has no venv; apt install python{version}-venv\n"

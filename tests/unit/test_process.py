@@ -11,6 +11,7 @@ from pathlib import Path
 
 import psutil
 import pytest
+from stand_ins import command
 
 from model_profiling.core import process
 from model_profiling.core.errors import SetupError
@@ -18,6 +19,12 @@ from model_profiling.core.errors import SetupError
 ROOT = Path(__file__).resolve().parents[2]
 ENDING = [signal.SIGINT, signal.SIGKILL, signal.SIGHUP, signal.SIGQUIT, signal.SIGPIPE]
 LINUX = pytest.mark.skipif(sys.platform != "linux", reason="setsid is a command of Linux")
+
+
+def python(code: str, timeout: float = 20) -> process.Completed:
+    """Code of the kit, run by a Python of its own."""
+    return process.run([sys.executable, "-c", code], timeout=timeout, env={"PYTHONPATH": str(ROOT)})
+
 
 # A process of its own session, whose parent has ended, that holds on to whatever it inherited.
 DAEMON = (
@@ -55,8 +62,7 @@ def test_a_hang_is_killed_with_all_it_started() -> None:
     }
     script = "\n".join([*begun.values(), "sleep 60"])
     done = process.run(["sh", "-c", script], timeout=1.5, env={"DAEMON": DAEMON})
-    assert done.timed_out
-    assert done.seconds < 10
+    assert done.timed_out and done.seconds < 10
     pids = map(int, done.stdout.split())
     assert [how for how, pid in zip(begun, pids, strict=True) if not _ends(pid)] == []
 
@@ -74,7 +80,7 @@ def test_a_process_that_the_caller_started_before_is_not_taken_for_an_orphan() -
         own.wait()
 
 
-def test_what_a_program_leaves_running_ends_with_it_where_that_is_asked_for() -> None:
+def test_what_is_left_running_or_nested_ends_with_it(tmp_path: Path) -> None:
     words = [sys.executable, "-c", DAEMON]
     alone = process.run(words, timeout=30, leaves_nothing=True)
     assert alone.ok and alone.seconds < 10
@@ -84,6 +90,13 @@ def test_what_a_program_leaves_running_ends_with_it_where_that_is_asked_for() ->
     assert client.ok and client.seconds < 10
     assert _lives(int(client.stdout))
     os.kill(int(client.stdout), signal.SIGKILL)
+    told = tmp_path / "pid"
+    inner = (
+        "from model_profiling.core import process\n"
+        f"process.run(['sh', '-c', 'echo $$ >{told}; exec sleep 60'], timeout=60)"
+    )
+    outer = python(inner, timeout=1.5)
+    assert outer.timed_out and _ends(int(told.read_text()))
 
 
 @LINUX
@@ -98,26 +111,13 @@ def test_a_parent_that_is_killed_takes_all_along(tmp_path: Path, number: signal.
 @LINUX
 @pytest.mark.parametrize(
     ("first", "closing"),
-    [
-        ("os.kill(process._keeper._process.pid, 9); time.sleep(0.1)", ""),
-        ("", "os.close(0); os.close(1)"),
-    ],
+    [("os.kill(process._keeper._process.pid, 9); time.sleep(0.1)", ""), ("", "os.close(0); os.close(1)")],
     ids=["a killed keeper is replaced", "closed streams are not its own"],
 )
 def test_the_keeper_ends_all_whatever_came_before(tmp_path: Path, first: str, closing: str) -> None:
     with _parent(tmp_path, signal.SIGKILL, first, closing) as (parent, pid):
         parent.kill()
         assert _ends(pid, within_s=2.5)
-
-
-def test_a_nested_launch_ends_with_the_outer_one(tmp_path: Path) -> None:
-    told = tmp_path / "pid"
-    inner = (
-        "from model_profiling.core import process\n"
-        f"process.run(['sh', '-c', 'echo $$ >{told}; exec sleep 60'], timeout=60)"
-    )
-    outer = process.run([sys.executable, "-c", inner], timeout=1.5, env={"PYTHONPATH": str(ROOT)})
-    assert outer.timed_out and _ends(int(told.read_text()))
 
 
 def test_the_beginning_and_the_end_of_an_endless_output_are_kept() -> None:
@@ -138,7 +138,7 @@ def test_a_gigabyte_of_output_takes_no_gigabyte_of_memory() -> None:
         "assert done.ok and done.stdout.endswith('end\\n') and len(done.stdout) < 17 << 20\n"
         "print(len(done.stdout))"
     )
-    done = process.run([sys.executable, "-c", code], timeout=60, env={"PYTHONPATH": str(ROOT)})
+    done = python(code, timeout=60)
     assert done.ok, done.tail()
 
 
@@ -155,7 +155,7 @@ def test_what_cannot_be_ended_is_said_and_not_waited_for_without_end() -> None:
         "except SetupError as problem:\n    print(problem)\n"
         "os.setresuid(0, 0, 0)\nchild.kill(); child.wait()"
     )
-    done = process.run([sys.executable, "-c", code], timeout=20, env={"PYTHONPATH": str(ROOT)})
+    done = python(code)
     assert done.ok, done.tail()
     assert "cannot end sleep (process " in done.stdout and "end it by hand" in done.stdout
 
@@ -171,14 +171,9 @@ def test_the_keeper_goes_before_the_command_and_holds_nothing_open() -> None:
         "print(keeper, sorted(map(int, os.listdir(f'/proc/{keeper}/fd'))))\n"
     )
     reading, writing = os.pipe()
-    done = subprocess.run(
-        [sys.executable, "-c", code],
-        env={**os.environ, "PYTHONPATH": str(ROOT)},
-        pass_fds=[writing],
-        capture_output=True,
-        text=True,
-        check=True,
-    )
+    env = {**os.environ, "PYTHONPATH": str(ROOT)}
+    words = [sys.executable, "-c", code]
+    done = subprocess.run(words, env=env, pass_fds=[writing], capture_output=True, text=True, check=True)
     os.close(writing)
     os.set_blocking(reading, False)
     assert os.read(reading, 1) == b"", "somebody still holds it"
@@ -199,7 +194,7 @@ def test_without_a_file_left_there_is_no_keeper_and_one_line_says_so() -> None:
         "[os.close(file) for file in taken]\n"
         "print(process.run(['true'], timeout=9).ok, process._keeper._process.pid > 0)"
     )
-    done = process.run([sys.executable, "-c", code], timeout=20, env={"PYTHONPATH": str(ROOT)})
+    done = python(code)
     assert done.stdout.splitlines() == [
         "cannot start true: too many open files; install it or correct its path",
         "True True",
@@ -223,9 +218,7 @@ def test_where_no_process_can_be_seen_the_group_ends_all_the_same(tmp_path, monk
 
 def test_a_compiler_in_another_thread_ends_with_an_interrupt(tmp_path: Path) -> None:
     """Ctrl-C reaches the main thread alone, and waited there for compilers to end by themselves."""
-    slow = tmp_path / "c++"
-    slow.write_text("#!/bin/sh\ntouch began\nexec sleep 60\n")
-    slow.chmod(0o755)
+    command(tmp_path, "c++", "touch began; exec sleep 60")
     (tmp_path / "one.cpp").touch()
     code = (
         "from pathlib import Path\nfrom model_profiling.runner import build\n"
@@ -233,12 +226,9 @@ def test_a_compiler_in_another_thread_ends_with_an_interrupt(tmp_path: Path) -> 
         "except KeyboardInterrupt: print('interrupted')\n"
     )
     # A process of its own: here a library's callback could get the exception and swallow it.
-    with subprocess.Popen(
-        [sys.executable, "-c", code],
-        cwd=tmp_path,
-        env={**os.environ, "PYTHONPATH": str(ROOT)},
-        stdout=subprocess.PIPE,
-    ) as child:
+    env = {**os.environ, "PYTHONPATH": str(ROOT)}
+    words = [sys.executable, "-c", code]
+    with subprocess.Popen(words, cwd=tmp_path, env=env, stdout=subprocess.PIPE) as child:
         until = time.monotonic() + 60
         while not (tmp_path / "began").exists() and time.monotonic() < until:
             time.sleep(0.02)
@@ -260,9 +250,8 @@ def _parent(folder, number, first="", closing=""):
         f"process.run(['setsid', '-w', 'sh', '-c', 'echo $$ >{told}.part; mv {told}.part {told}; sleep 60'],"
         " timeout=60)\n"
     )
-    parent = subprocess.Popen(
-        [sys.executable, "-c", code], env={**os.environ, "PYTHONPATH": str(ROOT)}, stderr=subprocess.DEVNULL
-    )
+    env = {**os.environ, "PYTHONPATH": str(ROOT)}
+    parent = subprocess.Popen([sys.executable, "-c", code], env=env, stderr=subprocess.DEVNULL)
     try:
         for _ in range(400):
             if told.exists():

@@ -18,8 +18,7 @@ from model_profiling.core.records import write_record
 from model_profiling.runs import Manifest, Result, Times
 from model_profiling.runs.manifest import TargetFacts
 
-ROOT = Path(__file__).resolve().parents[2]
-TOOL = ROOT / "model_profiling" / "tools" / "robust_latency_analysis.py"
+TOOL = Path(__file__).resolve().parents[2] / "model_profiling" / "tools" / "robust_latency_analysis.py"
 
 
 @pytest.fixture
@@ -37,15 +36,12 @@ toy,Convolution,op,XnnpackBackend,0,4000,4.0,80,,0,Execute
 toy,Method::execute,runtime,,0,5200,5.2,100,,1,Execute
 """
 
+LEVELS = "\n".join(
+    map(",".join, zip(TIMELINE.splitlines(), ("level", "outside", "operator", "run"), strict=True))
+)
 FILES = {
     "a_timeline.csv": (TIMELINE, "timeline", [[5.0, 5.2]]),
-    "levels_timeline.csv": (
-        "\n".join(
-            map(",".join, zip(TIMELINE.splitlines(), ("level", "outside", "operator", "run"), strict=True))
-        ),
-        "timeline",
-        [[5.2]],
-    ),
+    "levels_timeline.csv": (LEVELS, "timeline", [[5.2]]),
     "list.json": ("[5, 5.5, 6]", "numbers", [[5.0, 5.5, 6.0]]),
     "rounds.json": ("[[5, 6], [7]]", "numbers", [[5.0, 6.0], [7.0]]),
     "result.json": ('{"iterations_ns": [5000000, 6000000]}', "runner result", [[5.0, 6.0]]),
@@ -75,38 +71,15 @@ def test_what_holds_no_latencies_is_refused_by_name(tmp_path: Path, content: byt
     path.write_bytes(content)
     with refused(FormatError, path):
         read_latencies(path)
-
-
-def test_a_file_that_is_not_there_is_named(tmp_path: Path) -> None:
     with refused(InputError, tmp_path / "gone"):
         check_latencies(tmp_path / "gone")
-
-
-def test_statistics_are_printed_and_written(tmp_path: Path, tool: Callable[..., process.Completed]) -> None:
-    (tmp_path / "a_timeline.csv").write_text(TIMELINE)
-    done = tool("a_timeline.csv")
-    assert done.ok and not list(tmp_path.glob("*.json")), done.stderr
-    done = tool("a_timeline.csv", "--output-dir", ".")
-    assert "median ms" in done.stdout
-    assert "5.1000" in done.stdout
-    says_together(done.stdout, "a_timeline", "tracer on")
-    says_together(done.stdout, "warning: a_timeline", "few rounds were measured: 1")
-    written = json.loads((tmp_path / "a_timeline_robust_stats.json").read_text())
-    assert written["schema_version"] == 1
-    assert (written["median_ms"], written["min_ms"], written["max_ms"]) == (5.1, 5.0, 5.2)
-    assert written["end_to_end_rounds_ms"] == [[5.0, 5.2]]
-    assert (
-        written["tracer_on"] is True and read_latencies(tmp_path / "a_timeline_robust_stats.json").tracer_on
-    )
-    assert tool("a_timeline.csv", "--output-dir", ".").ok, "as before, its own files are replaced"
 
 
 def test_a_comparison_says_its_verdict(tmp_path: Path, tool: Callable[..., process.Completed]) -> None:
     (tmp_path / "off.json").write_text(json.dumps([[10, 10.1, 9.9]] * 6))
     (tmp_path / "on.json").write_text(json.dumps([[5, 5.05, 4.95]] * 6))
-    done = tool(
-        "off.json", "--compare", "on.json", "--name1", "SME2-off", "--name2", "SME2-on", "--output-dir", "."
-    )
+    names = ("--name1", "SME2-off", "--name2", "SME2-on")
+    done = tool("off.json", "--compare", "on.json", *names, "--output-dir", ".")
     assert done.ok, done.stderr
     says_together(done.stdout, "SME2-on", "SME2-off", "faster", "2.000x")
     written = json.loads((tmp_path / "off_robust_stats.json").read_text())

@@ -52,16 +52,11 @@ def test_every_combination_is_a_cell_once_or_left_out_with_its_reason(tmp_path: 
     left_out = [each for each in found if each.state == "left out"]
     assert {each.reason for each in left_out} == {"exclude[0]: no times there"}
     assert all(each.cell.target == "emulated" and each.cell.threads == 2 for each in left_out)
+    names = ("toy_cnn_xnnpack_fp32", "toy_cnn_xnnpack_int8")
     assert [(job.id, len(job.cells)) for job in sweep_cells.jobs(sweep)] == [
-        ("toy_cnn_xnnpack_fp32/host", 4),
-        ("toy_cnn_xnnpack_fp32/emulated", 2),
-        ("toy_cnn_xnnpack_int8/host", 4),
-        ("toy_cnn_xnnpack_int8/emulated", 2),
+        (f"{name}/{target}", count) for name in names for target, count in (("host", 4), ("emulated", 2))
     ]
-    assert list(dict.fromkeys(cell.program.name for cell in cells_of(sweep))) == [
-        "toy_cnn_xnnpack_fp32",
-        "toy_cnn_xnnpack_int8",
-    ]
+    assert tuple(dict.fromkeys(cell.program.name for cell in cells_of(sweep))) == names
     record = sweep_cells.SweepRecord(name="nightly", began="now", cells=found)
     assert parse_record(sweep_cells.SweepRecord, record_json(record), "here", "fix") == record
 
@@ -73,13 +68,11 @@ def test_each_case_of_a_model_is_a_run_of_its_own(tmp_path: Path, sme2prof: Sme2
     asked = {"models": ["toy_cnn", "tiny_llama"], "cases": {"tiny_llama": CASES}, "dtypes": ["fp32"]}
     exclude = [{"case": "decode_input_pos_64", "target": "emulated"}]
     sweep = sweep_of(tmp_path, **asked, exclude=exclude)
-    assert [job.run_dir for job in sweep_cells.jobs(sweep)] == [
-        "runs/toy_cnn_xnnpack_fp32/host",
-        "runs/toy_cnn_xnnpack_fp32/emulated",
-        "runs/tiny_llama_xnnpack_fp32_prefill/host",
-        "runs/tiny_llama_xnnpack_fp32_prefill/emulated",
-        "runs/tiny_llama_xnnpack_fp32_decode_input_pos_64/host",
-    ]
+    llama, both = "tiny_llama_xnnpack_fp32", ("host", "emulated")
+    names = ("toy_cnn_xnnpack_fp32", f"{llama}_prefill")
+    dirs = [f"runs/{name}/{target}" for name in names for target in both]
+    dirs.append(f"runs/{llama}_decode_input_pos_64/host")
+    assert [job.run_dir for job in sweep_cells.jobs(sweep)] == dirs
     told = json.loads(sme2prof("sweep", tmp_path / "sweep.json", "--dry-run", "--json").stdout)
     assert {cell["case"] for cell in told["cells"]} == {"", "prefill", "decode_input_pos_64"}
     for changed, said in (
@@ -100,11 +93,8 @@ def test_a_program_has_its_dtype_and_a_model_what_it_supports(tmp_path: Path) ->
     known = {program.name: (program.dtype, program.backend) for program in found}
     assert known[INT8.stem] == ("int8", "xnnpack") and known["elsewhere"] == (None, None)
     assert [name for name in known if name.startswith("edge")] == ["edgetam_image_encoder_xnnpack_fp32"]
-    left_out = {
-        each.reason
-        for each in sweep_cells.all_cells(sweep_of(tmp_path, models=models))
-        if each.state == "left out"
-    }
+    every = sweep_cells.all_cells(sweep_of(tmp_path, models=models))
+    left_out = {each.reason for each in every if each.state == "left out"}
     assert any(has(reason, "edgetam_image_encoder") and has(reason, "int8") for reason in left_out)
     only = sweep_of(tmp_path, models=models, exclude=[{"dtype": ["int8"]}, {"model": "elsewhere.pte"}])
     assert {cell.program.name for cell in cells_of(only)} == {"edgetam_image_encoder_xnnpack_fp32"}
@@ -142,42 +132,25 @@ def test_formats_layers_and_inputs_of_your_own(tmp_path: Path) -> None:
     ("changed", "said"),
     [
         ({"keep": {"toy": ["a"]}}, "keep 'toy'"),
-        ({"calibrate": {"x.pte": "a.npz"}}, "calibrate x.pte' exported"),
-        ({"keep": {"toy_cnn": []}}, "keep.toy_cnn list 1"),
         ({"optimize": {"toy_cnn": "gone.json"}}, "optimize.toy_cnn gone.json optimization.json"),
-        ({"optimize": {"toy_cnn": False}}, "optimize.toy_cnn true"),
         ({"dtypes": ["a.py:q", "b.py:q"]}, "models toy_cnn_xnnpack_own-q twice rename"),
-        ({"modells": []}, "modells 'models'"),
         ({"budget_s": 3}, "budget_s schedule"),
         ({"disable": ["i8mm"]}, "disable rungs"),
         ({"cases": {"toy_cnn": [{"metod": "decode"}]}}, "cases.toy_cnn[0].metod 'method'"),
-        ({"models": []}, "models list 1"),
         ({"models": ["toy_cn"]}, "models[0] 'toy_cnn'"),
         ({"models": ["gone.pte"]}, "models[0] gone.pte"),
         ({"models": ["gone.py:make"]}, "models[0] gone.py"),
         ({"models": ["toy_cnn", "toy_cnn"]}, "models toy_cnn twice"),
         ({"models": ["toy_cnn", "toy_cnn@size=32"]}, "models[1] 'toy_cnn@size=32'"),
         ({"dtypes": ["fp8"]}, "dtypes[0] fp8 int8-dynamic"),
-        ({"threads": 0}, "threads[0] 0 equal 1"),
-        ({"rungs": ["of"]}, 'rungs[0] "of" "off" "ladder"'),
         ({"rungs": ["ladder", "on"]}, 'rungs "ladder" alone'),
-        ({"rungs": [{"name": "off", "disable": ["i8mm"]}]}, "rungs[0].name 'off'"),
-        ({"rungs": [{"name": "x"}]}, 'rungs[0].disable missing ["i8mm"]'),
         ({"rungs": [{"name": "no_sme2", "disable": ["i8mm"]}]}, "rungs[0].name 'no_sme2' SME2"),
-        ({"targets": ["phone"]}, 'targets[0] "host"'),
-        ({"targets": ["host@lab"]}, 'targets[0] "ssh:HOST"'),
         ({"targets": ["auto"]}, "targets[0] auto"),
         ({"targets": ["android"]}, 'targets[0] android "android:SERIAL"'),
-        ({"targets": ["ssh"]}, 'targets[0] "ssh:HOST"'),
         ({"targets": ["ssh:a@b", "ssh:a-b"]}, "targets ssh-a-b twice"),
         ({"exclude": [{"why": "x"}]}, "exclude[0] every cell"),
-        ({"exclude": [{"target": "hots"}]}, "exclude[0].target 'host'"),
         ({"exclude": [{"threads": 8}]}, "exclude[0].threads 8 1, 2"),
-        ({"name": "a b"}, "name A-Za-z0-9"),
-        (
-            {"threads": list(range(1, 200)), "targets": [f"ssh:h{n}" for n in range(60)], "exclude": []},
-            "cells at most",
-        ),
+        ({"threads": [*range(1, 200)], "targets": [f"ssh:h{n}" for n in range(60)]}, "cells at most"),
     ],
 )
 def test_a_wrong_setting_is_one_line_with_its_cure(tmp_path: Path, changed: Raw, said: str) -> None:
@@ -196,10 +169,8 @@ def test_paths_start_where_the_file_lies(tmp_path: Path, monkeypatch: pytest.Mon
     sweep = sweep_of(home, models=["own.pte", "make.py:model"], store="kept", exclude=[{"model": "own.pte"}])
     assert sweep.models == (str(home / "own.pte"), f"{home / 'make.py'}:model")
     assert sweep.store == str(home / "kept") and sweep.exclude[0].model == (str(home / "own.pte"),)
-    assert {cell.program.name for cell in cells_of(sweep)} == {
-        "make_model_xnnpack_fp32",
-        "make_model_xnnpack_int8",
-    }
+    names = {cell.program.name for cell in cells_of(sweep)}
+    assert names == {"make_model_xnnpack_fp32", "make_model_xnnpack_int8"}
 
 
 def test_schema_and_template_that_ship_are_current(tmp_path: Path, sme2prof: Sme2prof) -> None:
@@ -231,9 +202,19 @@ def test_cost_is_said_as_far_as_it_is_known(tmp_path: Path, sme2prof: Sme2prof) 
     }  # fmt: skip
     assert sweep_cells.sweep_seconds(planned) == 2 * 30, "targets beside each other"
     sweep_of(tmp_path, models=[PROGRAM.name], targets=["emulated"], exclude=[])
-    shown = sme2prof("sweep", tmp_path / "sweep.json", "--dry-run", "--outdir", tmp_path / "out")
-    assert shown.returncode == 0 and not (tmp_path / "out").exists()
+    words = ("sweep", tmp_path / "sweep.json", "--outdir", tmp_path / "out")
+    shown = sme2prof(*words, "--dry-run")
+    assert shown.returncode == 0 and shown.stdout.rstrip().endswith(f"--outdir {tmp_path / 'out'}")
     says(shown.stdout, "4 cells in 1 run on emulated", "not known")
+    for wrong, *said in (
+        (("--store", "x", "--no-store"), "--store", "--no-store"),
+        (("--scheduler", "nowhere:x", "--no-store"), "nowhere:x", "scheduler"),
+    ):
+        done = sme2prof(*words, *wrong)
+        assert done.returncode == 2
+        says(done.stderr, *said)
+    assert not (tmp_path / "out").exists()
+    assert "docs/how-to/sweeps.md" in sme2prof("sweep", tmp_path / "none.json").stderr
     facts = json.loads(sme2prof("sweep", tmp_path / "sweep.json", "--dry-run", "--json").stdout)
     assert len(facts["cells"]) == 4 and facts["runs"][0]["seconds"] is None
 
@@ -277,25 +258,3 @@ def test_a_sweep_that_could_not_write_its_settings_continues(tmp_path, monkeypat
         open_sweep(out, sweep).__enter__()
     with open_sweep(out, sweep, resume=True) as folder:
         assert (folder.path / "sweep.json").is_file()
-
-
-def test_what_comes_next_is_said(tmp_path: Path, sme2prof: Sme2prof) -> None:
-    sweep_of(tmp_path)
-    words = ("sweep", tmp_path / "sweep.json", "--outdir", tmp_path / "out")
-    assert sme2prof(*words, "--dry-run").stdout.rstrip().endswith(f"--outdir {tmp_path / 'out'}")
-    gone = sme2prof("sweep", tmp_path / "none.json")
-    assert "docs/how-to/sweeps.md" in gone.stderr
-
-
-@pytest.mark.parametrize(
-    ("words", "said"),
-    [
-        (("--store", "x", "--no-store"), ("--store", "--no-store")),
-        (("--scheduler", "nowhere:x", "--no-store"), ("nowhere:x", "scheduler")),
-    ],
-)
-def test_options_that_contradict_each_other(tmp_path, sme2prof, words, said):
-    (tmp_path / "s.json").write_text(json.dumps(GOOD))
-    done = sme2prof("sweep", tmp_path / "s.json", "--outdir", tmp_path / "out", *words)
-    assert done.returncode == 2 and not (tmp_path / "out").exists()
-    says(done.stderr, *said)

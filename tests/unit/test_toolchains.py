@@ -4,14 +4,13 @@ with stand-ins on the PATH for compilers that do not work."""
 import os
 import platform
 import sys
-import threading
 import zipfile
 from collections.abc import Iterator
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 
 import pytest
 from said import refused
+from stand_ins import command, served
 
 from model_profiling.core import process
 from model_profiling.core.errors import SetupError
@@ -55,9 +54,11 @@ def test_a_fix_names_what_the_distribution_calls_it(system, family, compiler, em
         assert "\n" not in found.fix(need) and found.fix(need)  # type: ignore[arg-type]
 
 
-def test_a_system_without_a_name(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_system_without_a_name_and_a_qemu_too_old(monkeypatch: pytest.MonkeyPatch) -> None:
     assert distribution("nowhere", monkeypatch).family == ""
     assert distribution("ubuntu", monkeypatch).version == "24.04"
+    assert emulated.new_enough("11.1.2+ds-1~bpo13+1") and emulated.new_enough("10.1.0+ds-5ubuntu2")
+    assert not emulated.new_enough("10.0.2+ds-2") and not emulated.new_enough("8.2.2")
 
 
 @pytest.mark.parametrize(
@@ -80,14 +81,6 @@ def test_the_mirror_is_the_one_apt_uses(system, suite, mirror, tmp_path, monkeyp
     assert configured.keyring(tmp_path) == key
 
 
-@pytest.mark.parametrize(
-    ("version", "enough"),
-    [("11.1.2+ds-1~bpo13+1", True), ("10.1.0+ds-5ubuntu2", True), ("10.0.2+ds-2", False), ("8.2.2", False)],
-)
-def test_a_qemu_too_old_for_sme2_is_not_downloaded(version: str, enough: bool) -> None:
-    assert emulated.new_enough(version) is enough
-
-
 @pytest.fixture
 def elsewhere(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """An x86_64 machine with nothing on its PATH but this folder, and an empty cache."""
@@ -103,11 +96,15 @@ def elsewhere(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return programs
 
 
-def test_a_cross_compiler_that_does_not_answer_is_named(elsewhere: Path) -> None:
+def test_compilers_are_used_refused_or_fetched_as_named(elsewhere: Path) -> None:
+    for wanted in (this_platform(), AARCH64_LINUX, AARCH64_MACOS):
+        assert compilers.can_be_fetched(wanted)
+    assert not compilers.can_be_fetched(Platform("linux", "riscv64"))
+    with refused(SetupError, "ziglang"):
+        compilers.zig_command(AARCH64_LINUX, fetch=False)
+    assert not (elsewhere.parent / "cache").exists()
     for name in ("aarch64-linux-gnu-g++", "g++"):
-        script = elsewhere / name
-        script.write_text("#!/bin/sh\nexit 1\n")
-        script.chmod(0o755)
+        command(elsewhere, name, "exit 1")
     assert compilers.can_be_fetched(AARCH64_LINUX)
     with refused(SetupError, "aarch64-linux-gnu-g++ does not answer", fix="ziglang") as caught:
         compilers.find_compiler(AARCH64_LINUX, fetch=False)
@@ -121,15 +118,6 @@ def test_a_compiler_that_was_named_is_used_or_refused(monkeypatch: pytest.Monkey
         compilers.find_compiler()
     assert not compilers.can_be_fetched(this_platform()), "a fallback is not asked for"
     assert compilers.can_be_fetched(AARCH64_LINUX), "CXX is for this machine"
-
-
-def test_what_can_be_fetched_for_which_machine(elsewhere: Path) -> None:
-    for wanted in (this_platform(), AARCH64_LINUX, AARCH64_MACOS):
-        assert compilers.can_be_fetched(wanted)
-    assert not compilers.can_be_fetched(Platform("linux", "riscv64"))
-    with refused(SetupError, "ziglang"):
-        compilers.zig_command(AARCH64_LINUX, fetch=False)
-    assert not (elsewhere.parent / "cache").exists()
 
 
 def test_an_aarch64_c_library_that_cannot_be_had(elsewhere: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -173,37 +161,23 @@ WHEEL = "large-1.0-py3-none-any.whl"
 SIZE = 8_000_000
 
 
-def make_wheel(path: Path) -> bytes:
+def make_wheel(path: Path) -> None:
     info = "large-1.0.dist-info"
     with zipfile.ZipFile(path, "w") as wheel:
         wheel.writestr("large.py", "#" * SIZE)
         wheel.writestr(f"{info}/METADATA", "Metadata-Version: 2.1\nName: large\nVersion: 1.0\n")
         wheel.writestr(f"{info}/WHEEL", "Wheel-Version: 1.0\nRoot-Is-Purelib: true\nTag: py3-none-any\n")
         wheel.writestr(f"{info}/RECORD", "")
-    return path.read_bytes()
 
 
 @pytest.fixture
 def index(tmp_path: Path) -> Iterator[str]:
-    content = make_wheel(tmp_path / WHEEL)
-
-    class Index(BaseHTTPRequestHandler):
-        def do_GET(self) -> None:
-            is_page = not self.path.endswith(".whl")
-            page = f'<html><body><a href="/files/{WHEEL}">{WHEEL}</a></body></html>'.encode()
-            body = page if is_page else content
-            self.send_response(200)
-            self.send_header("Content-Type", "text/html" if is_page else "application/octet-stream")
-            self.send_header("Content-Length", str(len(body)))
-            self.end_headers()
-            self.wfile.write(body)
-
-        def log_message(self, *_: object) -> None: ...
-
-    with ThreadingHTTPServer(("127.0.0.1", 0), Index) as server:
-        threading.Thread(target=server.serve_forever, daemon=True).start()
-        yield f"http://127.0.0.1:{server.server_address[1]}/simple"
-        server.shutdown()
+    page = tmp_path / "site" / "simple" / "large" / "index.html"
+    page.parent.mkdir(parents=True)
+    page.write_text(f'<html><body><a href="/{WHEEL}">{WHEEL}</a></body></html>')
+    make_wheel(tmp_path / "site" / WHEEL)
+    with served(tmp_path / "site") as address:
+        yield f"{address}/simple"
 
 
 class Kept:
@@ -231,6 +205,7 @@ def test_a_download_shows_its_name_and_size(index, tmp_path):
     with watching(seen):
         words = ("download", "--no-deps", "--index-url", index, "--dest", tmp_path / "got", "large")
         done = fetching.pip(*words, timeout=120)
+    current_progress().stage("nobody watches any more")
     assert done.ok and (tmp_path / "got" / WHEEL).is_file(), done.tail()
     assert seen.stages == [f"fetching {WHEEL} (8.0 MB)"]
 
@@ -246,11 +221,3 @@ def test_set_up_says_what_it_fetches_and_not_what_pip_thinks_of_the_settings(ind
     assert done.stdout == ""
     done = process.run([*words, "large==2.0"], timeout=120, cwd=ROOT)
     assert done.returncode == 1 and "ERROR: No matching distribution found for large==2.0" in done.stderr
-
-
-def test_who_watches_is_told_only_while_it_does() -> None:
-    seen = Kept()
-    with watching(seen):
-        current_progress().stage("now")
-    current_progress().stage("later")
-    assert seen.stages == ["now"]
