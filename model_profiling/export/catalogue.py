@@ -28,7 +28,7 @@ class Unfit(Exception):
 @dataclass(frozen=True, slots=True)
 class Rewrite:
     """`instead` is what a person would write in their own model. Without `operators` it is about the whole
-    graph, and `rewritten.py` does it."""
+    graph: `rewritten.py` does it, or the model itself while it is traced (a cache in place)."""
 
     name: str
     operators: tuple[str, ...]
@@ -37,7 +37,7 @@ class Rewrite:
     replacement: Replacement | None = None
 
 
-CONSTANTS, REPEATS = "constants", "repeats"
+CONSTANTS, REPEATS, CACHE = "constants", "repeats", "cache in place"
 CATALOGUE: dict[str, list[Rewrite]] = {
     each.name: [each]
     for each in (
@@ -53,12 +53,21 @@ CATALOGUE: dict[str, list[Rewrite]] = {
             why="the same is computed more than once from the same values",
             instead="compute it once, and pass it on",
         ),
+        Rewrite(
+            CACHE,
+            (),
+            why="attention of a language model copies and reads the whole cache for every token",
+            instead="ExecuTorch's torch.ops.llama.update_cache and custom_sdpa, which write and read the "
+            "cache where it is, only as far as it is filled (export_llm: use_sdpa_with_kv_cache=True)",
+        ),
     )
 }
 """By name. Rewrites of one name are kept or dropped together. `rewrites.py` adds those of operators."""
 BY_OPERATOR: dict[str, Rewrite] = {}
-ONLY_IF_MEASURED = ("layer norm", "group norm")
-"""Rewrites that join delegates and may still be slower: without times they are left out."""
+CACHE_OPERATORS = ("llama::custom_sdpa.out", "llama::update_cache.out")
+"""In programs with a cache in place; not every target can run them."""
+ONLY_IF_MEASURED = ("layer norm", "group norm", CACHE)
+"""Rewrites that may be slower, or that not every target can run: without times they are left out."""
 
 
 def rewrite(name: str, *operators: str, why: str, instead: str) -> Callable[[Replacement], Replacement]:

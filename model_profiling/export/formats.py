@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import zipfile
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
-from contextlib import AbstractContextManager
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
@@ -13,6 +13,8 @@ from typing import TYPE_CHECKING, Any, cast
 from model_profiling.core.errors import ExportError, InputError
 from model_profiling.core.formatting import did_you_mean
 from model_profiling.core.number_formats import GROUP_STEP, NumberFormat
+from model_profiling.export.catalogue import CACHE
+from model_profiling.export.records import Applied
 from model_profiling.export.tracing import (
     Eager,
     Traced,
@@ -23,6 +25,7 @@ from model_profiling.export.tracing import (
     module_of,
     operator_name,
     place_named_in,
+    quoted_line,
     to_dtype,
 )
 from model_profiling.models.catalog import NamedModel, load_attribute
@@ -82,16 +85,26 @@ def trace_methods(
 
 def export_rewritten(name: str, eager: Eager, chosen: Collection[str]) -> Traced:
     """Export the graph with the `chosen` rewrites of the catalogue."""
-    program = export_graph(name, eager)
+    in_place = getattr(eager.module, "cache_in_place", None) if CACHE in chosen else None
+    with in_place() if in_place else nullcontext():
+        program = export_graph(name, eager)
     if not chosen:
         return Traced(program, eager, eager.rewrites)
     from model_profiling.export.rewritten import rewrite_graph
 
+    attention = [
+        node for node in program.graph.nodes if in_place and operator_name(node) == _CUSTOM_ATTENTION
+    ]
+    places = (Applied(CACHE, _CUSTOM_ATTENTION, module_of(node)[0], quoted_line(node)) for node in attention)
     with blaming(f"the graph of '{name}' cannot be rewritten", "leave --optimize out", ExportError):
         module, applied = rewrite_graph(program, chosen)
+    applied = (*places, *applied)
     if not applied:
         return Traced(program, eager, eager.rewrites)
     return Traced(export_graph(name, replace(eager, module=module)), eager, applied)
+
+
+_CUSTOM_ATTENTION = "llama.custom_sdpa.default"
 
 
 def _share_buffers(module: torch.nn.Module, owner: torch.nn.Module) -> None:

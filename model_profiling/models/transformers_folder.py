@@ -4,12 +4,13 @@ if they are there. The package is loaded when the model is made."""
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
-from functools import cached_property
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from functools import cached_property, partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from model_profiling.core.errors import InputError
+from model_profiling.core.errors import ExportError, InputError
 from model_profiling.core.hints import pip_install
 from model_profiling.core.records import read_json_object
 from model_profiling.models.base import EagerLanguageModel
@@ -128,7 +129,14 @@ def _with_cache(model: Any, context: int) -> torch.nn.Module:
     from transformers.integrations.executorch import TorchExportableModuleWithStaticCache
 
     class StaticCacheModel(TorchExportableModuleWithStaticCache):
+        in_place = False
+        start: Any = 0
+
         def forward(self, tokens: torch.Tensor, input_pos: torch.Tensor) -> torch.Tensor:
+            if self.in_place:
+                self.start = input_pos[0].item()
+                torch._check(self.start >= 0)
+                torch._check(self.start + tokens.shape[1] <= context)
             for number, layer in enumerate(self.static_cache.layers):
                 # The cache is a plain object: it must use the buffers of this module, or of its copy.
                 layer.keys = getattr(self, f"key_cache_{number}")
@@ -144,7 +152,58 @@ def _with_cache(model: Any, context: int) -> torch.nn.Module:
             scores: torch.Tensor = answer.logits[:, -1]
             return scores
 
+        @contextmanager
+        def cache_in_place(self) -> Iterator[None]:
+            """During the block, attention writes and reads the cache where it is, by ExecuTorch's operators:
+            they take tokens before heads, and need neither a mask nor keys repeated for groups of heads."""
+            from executorch.extension.llm.custom_ops import custom_ops
+            from transformers import AttentionInterface, AttentionMaskInterface
+
+            config = self.model.config.get_text_config()
+            usual = config._attn_implementation
+            plain = {
+                name: each for name, each in self.named_buffers() if re.match("(key|value)_cache_", name)
+            }
+
+            def attention(
+                _: object, query: Any, key: Any, value: Any, mask: None, scaling: float, **more: Any
+            ) -> tuple[Any, None]:
+                del mask
+                if any(more.get(name) is not None for name in ("sliding_window", "softcap", "s_aux")):
+                    raise ExportError(
+                        "the model's attention has a window, a cap or sinks",
+                        "optimize it without: cache in place",
+                    )
+                query = query.transpose(1, 2)
+                return custom_sdpa(query, key, value, self.start, None, 0.0, True, scaling), None
+
+            def update(layer: Any, keys: Any, values: Any, *_: object) -> tuple[Any, Any]:
+                for given, cache in ((keys, layer.keys), (values, layer.values)):
+                    torch.ops.llama.update_cache(given.transpose(1, 2), cache, self.start)
+                return layer.keys, layer.values
+
+            del custom_ops  # which registers them
+            custom_sdpa = torch.ops.llama.custom_sdpa
+            AttentionInterface.register(_IN_PLACE, attention)
+            AttentionMaskInterface.register(_IN_PLACE, lambda *_, **__: None)
+            try:
+                config._attn_implementation, self.in_place = _IN_PLACE, True
+                for name, buffer in plain.items():
+                    setattr(self, name, torch.zeros_like(buffer.transpose(1, 2).contiguous()))
+                for layer in self.static_cache.layers:
+                    layer.update = partial(update, layer)
+                yield
+            finally:
+                config._attn_implementation, self.in_place = usual, False
+                for name, buffer in plain.items():
+                    setattr(self, name, buffer)
+                for layer in self.static_cache.layers:
+                    vars(layer).pop("update", None)
+
     model.generation_config.use_cache = True
     model.generation_config.cache_implementation = "static"
     made: torch.nn.Module = StaticCacheModel(model, 1, context, torch.device("cpu"))
     return made
+
+
+_IN_PLACE = "sme2prof_in_place"

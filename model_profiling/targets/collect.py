@@ -109,7 +109,9 @@ def missing_operators(names: Iterable[str]) -> tuple[str, str]:
     missing = sorted(set(names))
     way = "so that these operators are decomposed or delegated"
     if any(name.startswith("llama::") for name in missing):
-        way = "without custom operators (export_llm with model.use_sdpa_with_kv_cache=False)"
+        way = (
+            "without custom operators (export_llm with model.use_sdpa_with_kv_cache=False, or no --optimize)"
+        )
     listed = ", ".join(missing[:4]) + (f" and {len(missing) - 4} more" if len(missing) > 4 else "")
     cure = f"export the model {way}, or name a runner that has them (`runner_path` in a config)"
     return f"{listed}, which the runner does not have", cure

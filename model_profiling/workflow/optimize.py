@@ -185,6 +185,8 @@ class _Search:
 
     def choose(self, wanted: Sequence[str]) -> tuple[list[RewriteOutcome], ExportResult | None]:
         self.not_timed = self._why_not_timed()
+        if not self.place.libraries_with(catalogue.CACHE_OPERATORS):
+            wanted = [name for name in wanted if name != catalogue.CACHE]
         sound, outcomes = self._sound(wanted)
         every = self.every = self.sound(sound) if sound else None
         if every is None or not every.rewrites:

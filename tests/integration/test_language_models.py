@@ -13,9 +13,10 @@ import torch
 from said import refused
 
 from model_profiling.config.settings import Inputs
-from model_profiling.core.errors import InputError
+from model_profiling.core.errors import ExportError, InputError
 from model_profiling.export import export_model
 from model_profiling.export.accuracy import quietly
+from model_profiling.export.catalogue import CACHE, CACHE_OPERATORS
 from model_profiling.export.outside import VARYING
 from model_profiling.export.records import read_export
 from model_profiling.models.catalog import file_name_of, load_model
@@ -164,6 +165,7 @@ def test_options_that_do_not_fit_are_refused(spec: str, said: str, tmp_path: Pat
 CONFIGS = {
     "llama": {"model_type": "llama", "max_position_embeddings": 64},
     "qwen2": {"model_type": "qwen2", "max_position_embeddings": 64},
+    "mistral": {"model_type": "mistral", "max_position_embeddings": 64, "sliding_window": 8},
 }
 SMALL = {
     "hidden_size": 64,
@@ -267,6 +269,27 @@ def test_a_transformers_model_from_its_config_or_its_weights(
         expected = plain(tokens, use_cache=False).logits[:, -1]
     scores = _scores(made.pte, tokens, [("prefill", 9), ("decode", 1), ("prefill", 2)]).float()
     assert torch.nn.functional.cosine_similarity(scores, expected).item() > 0.999
+
+
+@pytest.mark.skipif(sys.version_info < (3, 11), reason="transformers needs Python 3.11")
+def test_a_cache_in_place_gives_the_same_scores_without_copies_of_it(tmp_path: Path) -> None:
+    spec = f"{_folder(tmp_path, 'llama', layers=1)}@prompt=16,context=32"
+    plain, placed = (
+        export_model(spec, outdir=tmp_path / word, optimize=names)
+        for word, names in (("plain", ()), ("placed", (CACHE,)))
+    )
+    assert placed.accuracy.ok and placed.rewritten == {CACHE: 2}, "in both methods"
+    assert placed.rewrites[0].module == "model.model.layers.0.self_attn"
+    decode = read_program(placed.pte).method("decode")
+    (cache, _) = (state.tensor for state in decode.state)
+    writing = {step.name for step in decode.operators for each in step.outputs if each.nbytes >= cache.nbytes}
+    assert writing <= set(CACHE_OPERATORS) <= {step.name for step in decode.operators}
+    tokens, pieces = torch.randint(0, 96, (1, 12)), [("prefill", 9), ("decode", 1), ("prefill", 2)]
+    torch.testing.assert_close(*(_scores(each.pte, tokens, pieces) for each in (plain, placed)))
+
+    windowed = f"{_folder(tmp_path, 'mistral', layers=1)}@prompt=16,context=32"
+    with pytest.raises(ExportError, match="window"):
+        export_model(windowed, outdir=tmp_path, optimize=(CACHE,))
 
 
 def test_number_formats_are_compared_for_one_method(tmp_path: Path) -> None:
