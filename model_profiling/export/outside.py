@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import logging
 import re
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
@@ -184,11 +184,6 @@ REPLACEMENTS: tuple[Replacement, ...] = (
 """
 
 
-def replacement_for(outside: Undelegated, made_by: frozenset[str] = frozenset()) -> Replacement | None:
-    """The row with what to write instead; None if nothing is known to help."""
-    return next((row for row in REPLACEMENTS if row.fits(outside, made_by)), None)
-
-
 NO_RULE = "the backend has no rule for this operator"
 PORTABLE = "the portable backend runs every operator itself"
 _UNSAID = "the backend has a rule for this operator, but refused it without a reason"
@@ -223,12 +218,16 @@ def with_instructions(
         if len(steps) == len(places):
             for place, step in zip(places, steps, strict=True):
                 found[place] = step, found[place][1]
-    return tuple(_placed(step, told, same) if step else told for step, told in found)
-
-
-def _placed(step: Instruction, told: Undelegated, same: Collection[tuple[int, int, int]]) -> Undelegated:
-    constant = (step.chain_index, step.instruction_id, -1) in same
-    return replace(told, instruction=step.instruction_id, constant=constant)
+    return tuple(
+        replace(
+            account,
+            instruction=step.instruction_id,
+            constant=(step.chain_index, step.instruction_id, -1) in same,
+        )
+        if step
+        else account
+        for step, account in found
+    )
 
 
 def _stem(operator: str) -> str:
@@ -294,7 +293,7 @@ class Refusals:
         if account.why == "portable":
             return account
         _, made_by = self.reasons.get(account.node, ("", frozenset[str]()))
-        row = replacement_for(account, made_by)
+        row = next((row for row in REPLACEMENTS if row.fits(account, made_by)), None)
         return replace(account, replacement=row.instead, rewrite=row.rewrite) if row else account
 
     def _reason(self, node: torch.fx.Node) -> tuple[WhyOutside, str]:

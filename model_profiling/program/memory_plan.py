@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from model_profiling.program.graph_file import ProgramGraph
-from model_profiling.program.records import Delegate, GraphNode, Instruction, Method, SourceRef
+from model_profiling.program.records import Delegate, Instruction, Method, SourceRef
 
 _SHOWN = 8
 
@@ -126,12 +126,11 @@ def heaviest_layers(graph: ProgramGraph, method: Method) -> tuple[str, ...]:
     layers = []
     for delegate in method.delegates:
         if delegate.backend == "XnnpackBackend":
-            weights = {node.debug_handle: _weights(node) for node in delegate.nodes}
+            weights = {
+                node.debug_handle: sum(tensor.nbytes for tensor in node.inputs if tensor.constant)
+                for node in delegate.nodes
+            }
             heaviest = max(weights, key=lambda handle: weights[handle], default=None)
             known = graph.record if heaviest is not None and weights[heaviest] else None
             layers.append(_place(known.ref(method.name, heaviest or 0) if known else None)[0])
     return tuple(layers)
-
-
-def _weights(node: GraphNode) -> int:
-    return sum(tensor.nbytes for tensor in node.inputs if tensor.constant)

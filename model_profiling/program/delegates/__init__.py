@@ -4,7 +4,7 @@ from collections.abc import Sequence
 
 from model_profiling.program.category import OperatorClass
 from model_profiling.program.delegates.portable import Portable
-from model_profiling.program.delegates.protocol import Backend, UnknownBackend
+from model_profiling.program.delegates.protocol import Backend
 from model_profiling.program.delegates.xnnpack import Xnnpack
 from model_profiling.program.records import GraphNode
 
@@ -12,13 +12,13 @@ BACKENDS: tuple[Backend, ...] = (Xnnpack(), Portable())
 
 
 def delegate_named(backend: str) -> Backend:
-    return next((known for known in BACKENDS if known.name == backend), UnknownBackend())
+    return next((known for known in BACKENDS if known.name == backend), Backend())
 
 
 def delegate_of_events(events: Sequence[str]) -> Backend:
     """The delegate that alone uses such event names, if no program names it."""
     whose = (known for known in BACKENDS if any(known.describe(event).family for event in events))
-    return next(whose, UnknownBackend())
+    return next(whose, Backend())
 
 
 def describe(event: str, backend: str = "", node: GraphNode | None = None) -> OperatorClass:

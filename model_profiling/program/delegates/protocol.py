@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Protocol
 
 import numpy as np
 from numpy.typing import NDArray
@@ -25,7 +24,7 @@ class Graph:
     """Position among a call's arguments, and the value id in this graph."""
 
 
-class Backend(Protocol):
+class Backend:
     """A backend's knowledge about itself; the defaults are those of an unknown backend."""
 
     name: str = ""
@@ -66,7 +65,3 @@ class Backend(Protocol):
         """The kind of a node that multiplies matrices, as finely as kernels differ; empty if unknown."""
         del node
         return ""
-
-
-class UnknownBackend(Backend):
-    """A backend that the kit has no folder for."""
