@@ -16,7 +16,7 @@ from model_profiling.workflow.skills import list_skills
 _EXPORT = "model inputs dtype backend outdir save_graph name calibration keep optimize by_layer seed"
 PARAMETERS = {
     "analyse": "source model etrecord times",
-    "compare": "a b limit across_machines times fail_on",
+    "compare": "a b limit across_machines times fail_on memory_limit load_limit",
     "export": _EXPORT,
     "export_model": _EXPORT,
     "optimize": "model inputs dtype only name",

@@ -174,7 +174,8 @@ READING = (
     Tool("validate", "run_dir"),
     Tool(
         "compare",
-        "a b against store device across_machines times fail_on_regression fail_on_change",
+        "a b against store device across_machines times "
+        "fail_on_regression fail_on_memory fail_on_load fail_on_change",
         "As a tool it measures nothing: `compare_programs` is for two .pte files.",
         takes_programs=False,
     ),
