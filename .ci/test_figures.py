@@ -73,7 +73,7 @@ def share_for(speedup: float, factor: float) -> float | None:
 
 
 def test_the_published_cases_are_worked_out_right() -> None:
-    page = (ROOT / "docs" / "explanation" / "headroom.md").read_text(encoding="utf-8")
+    page = (ROOT / "bench" / "figures" / "headroom.md").read_text(encoding="utf-8")
     rows = re.findall(r"^\| SqueezeSAM (\w+), (\d+) to (\d+) ms \| ([\d.]+)x \|(.+)\|$", page, re.MULTILINE)
     assert [row[:3] for row in rows] == [("fp16", "1163", "298"), ("int8", "556", "304")]
     for _, before, after, ratio, cells in rows:
