@@ -20,6 +20,7 @@ import time
 import uuid
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Literal
 
 from held_port import HeldPort
 from virtual_phone_parts import Parts, phone_parts
@@ -315,10 +316,15 @@ class VirtualPhone:
         mark = self.path("/data/settings/refused")
         mark.touch() if refuse else mark.unlink(missing_ok=True)
 
-    def hold_settings(self, hold: bool = True) -> None:
-        """Be a phone that takes its time over each change of a setting: until it is let go."""
-        mark = self.path("/data/settings/held")
-        mark.touch() if hold else mark.unlink(missing_ok=True)
+    def hold(self, what: Literal["settings", "sent", "fetched"] | None = None) -> None:
+        """Be a phone that finishes no change of a setting, or no file that is sent to it or fetched from it,
+        until it is let go: with something else or nothing to hold."""
+        folder = self.path("/data/held")
+        if what:
+            (folder / what).touch()
+        for mark in folder.iterdir():
+            if mark.name != what:
+                mark.unlink()
 
     def processes(self) -> list[str]:
         """The command lines of everything that runs on it besides adbd."""

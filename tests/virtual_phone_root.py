@@ -27,7 +27,7 @@ done < $props
 echo "${2:-}"
 """
 
-# A test makes `refused` to be a phone that lets nobody change settings, `held` to be a slow one.
+# A test makes `refused` to be a phone that lets nobody change settings.
 _SETTINGS = """\
 verb=$1 folder=/data/settings/$2 name=$3 value=$4
 deny() { echo "Security exception: Permission denial: writing to settings requires:\\
@@ -41,7 +41,7 @@ case $verb in
   list) for file in "$folder"/*; do [ -f "$file" ] && echo "${file##*/}=$(cat "$file")"; done; true ;;
   *) echo "Invalid command: $verb" >&2; exit 255 ;;
 esac
-case $verb in put | delete) while [ -e /data/settings/held ]; do sleep 0.05; done ;; esac
+case $verb in put | delete) while [ -e /data/held/settings ]; do sleep 0.05; done ;; esac
 """
 
 _SVC = """\
@@ -56,6 +56,15 @@ _DUMPSYS = """\
 if [ -f "/data/dumpsys/$1" ]; then cat "/data/dumpsys/$1"; exit 0; fi
 echo "Can't find service: $1"
 exit 20
+"""
+
+# What is sent comes from standard input, and what is fetched are files of a job; both can be held halfway.
+_CAT = """\
+held=
+[ $# = 0 ] && [ -f /proc/$$/fd/1 ] && held=/data/held/sent
+case "$#$1" in 1*/jobs/*/*) held=/data/held/fetched ;; esac
+if [ -e "$held" ]; then head -c 1000 "$@"; while [ -e "$held" ]; do sleep 0.05; done; fi
+exec %s cat "$@"
 """
 
 _UNAME = """\
@@ -111,7 +120,7 @@ def make_root(root: Path, parts: Parts, properties: Mapping[str, str], *, owner:
         name: f'exec {toybox} {name} "$@"\n' for name in parts.applets if name not in ("[", "sh", "reboot")
     }
     commands |= {"getprop": _GETPROP, "settings": _SETTINGS, "svc": _SVC, "dumpsys": _DUMPSYS}
-    commands["uname"] = _UNAME % toybox
+    commands |= {"cat": _CAT % toybox, "uname": _UNAME % toybox}
     for name, script in commands.items():
         (root / "system/bin" / name).write_text(f"#!/system/bin/sh\n{script}")
     for path in (root / "system/bin").iterdir():
@@ -122,6 +131,7 @@ def make_root(root: Path, parts: Parts, properties: Mapping[str, str], *, owner:
     for name in ("system", "secure", "global"):
         (root / "data/settings" / name).mkdir(parents=True)
     (root / "data/dumpsys").mkdir()
+    (root / "data/held").mkdir()
     (root / "data/dumpsys/battery").write_text(BATTERY)
     (root / "data/dumpsys/thermalservice").write_text(THERMAL)
     if owner:
