@@ -63,7 +63,6 @@ class Link:
         self._port = 0
         self._open: set[socket.socket] = set()
         self._lock = threading.Lock()
-        self.bytes_per_s: float | None = None
         self.passed = 0
         """Bytes that went either way since the cable was made."""
 
@@ -101,9 +100,7 @@ class Link:
 
     def _pass_on(self, source: socket.socket, sink: socket.socket) -> None:
         with contextlib.suppress(OSError):
-            while block := source.recv(4096 if self.bytes_per_s else 1 << 18):
-                if self.bytes_per_s:
-                    time.sleep(len(block) / self.bytes_per_s)
+            while block := source.recv(1 << 18):
                 sink.sendall(block)
                 self.passed += len(block)
         for end in (source, sink):
@@ -279,10 +276,6 @@ class VirtualPhone:
     def free_disk(self) -> None:
         """Undo `fill_disk`."""
         assert self.shell("rm /data/local/tmp/filler").ok
-
-    def slow_link(self, bytes_per_s: float | None) -> None:
-        """How fast the cable is; None is as fast as can be."""
-        self.link.bytes_per_s = bytes_per_s
 
     # Its state, as nobody but a test can see and change it.
 

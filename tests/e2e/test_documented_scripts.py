@@ -14,26 +14,6 @@ from model_profiling.runner.features import host_features
 CONFIGS = Path(__file__).resolve().parents[2] / "model_profiling" / "configs"
 
 
-def test_the_smoke_test_passes_and_says_so(script, exported, tmp_path: Path) -> None:
-    artifacts = tmp_path / "artifacts"
-    artifacts.mkdir()
-    made = exported("toy_cnn", "fp16")
-    for path in (made.pte, made.etrecord, made.summary):
-        (artifacts / path.name).write_bytes(path.read_bytes())
-    done = script("scripts/run_quick_test.py", "--outdir", tmp_path)
-    assert done.ok, done.tail()
-    lines = done.stdout.splitlines()
-    assert lines[0] == f"exported {artifacts / made.pte.name}" and lines[-1] == "success"
-    assert sum(line.startswith("pass") for line in lines) >= 9 and "FAIL" not in done.stdout
-    assert str(tmp_path / "runs" / "mac") in lines, "where the documents look for it"
-
-
-def test_the_smoke_test_fails_on_a_broken_environment(script, tmp_path: Path) -> None:
-    (tmp_path / "file").write_text("")
-    done = script("scripts/run_quick_test.py", "--outdir", tmp_path / "file")
-    assert done.returncode == 2 and done.stderr.splitlines()[-1].startswith("error: ")
-
-
 def test_the_pipeline_script_of_this_system_runs_and_the_other_refuses(
     script, exported, tmp_path: Path
 ) -> None:

@@ -1,5 +1,5 @@
 """The documents that this kit was asked for with, typed in their order. Where they say `mac`, these walks say
-the system at hand; a Mac's and a phone's parts run on stand-ins (test_macos.py, test_android_example.py).
+the system at hand; a Mac's and a phone's parts run on stand-ins (test_macos.py, test_target_android.py).
 Set-up itself is the first part of `make test`."""
 
 from __future__ import annotations

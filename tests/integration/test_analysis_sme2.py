@@ -93,13 +93,6 @@ def test_a_convolution_of_one_channel_reaches_sme2_with_a_second_one(summary, la
     assert "machine that has SME2" not in before["answers"]["what_next"]
 
 
-def test_a_depthwise_convolution_is_no_convolution_of_one_channel(summary) -> None:
-    found = advice(summary("depthwise", "fp32"))
-    assert found is not None
-    says(found["title"], "1 of 1 depthwise convolution", "plain convolutions of fewer channels")
-    assert "second input channel" not in " ".join(found["steps"])
-
-
 def test_4_bit_weights_with_a_scale_per_block_are_sent_to_int8_dynamic(summary) -> None:
     blocks, dynamic = summary("linear", "int4:32"), summary("linear", "int8-dynamic")
     found = advice(blocks)

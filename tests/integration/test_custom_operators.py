@@ -17,7 +17,6 @@ from model_profiling.core import process
 from model_profiling.program import read_program
 from model_profiling.runs.feeding import feed
 from model_profiling.targets import Job, TargetChoice
-from model_profiling.targets.collect import missing_operators
 from model_profiling.workflow.language import profile_language
 from model_profiling.workflow.profile import ProfileOptions, profile_one
 
@@ -104,8 +103,3 @@ def test_a_program_of_export_llm_is_profiled_as_a_language_model(custom, warm_wo
         ("answer", 1, 16),
     ]
     assert all(case.latencies for case in done.language.cases)
-
-
-def test_where_they_cannot_run_the_error_names_them_and_the_cure() -> None:
-    problem, fix = missing_operators(["llama::custom_sdpa.out"])
-    says(f"{problem}; {fix}", "llama::custom_sdpa.out", "use_sdpa_with_kv_cache=False")

@@ -72,14 +72,6 @@ def test_missing_packages(bare: tuple[Doctor, dict[str, str]]) -> None:
     assert fix_of("executorch", doctor()), "what was not followed is still missing"
 
 
-def test_missing_cmake(bare: tuple[Doctor, dict[str, str]]) -> None:
-    doctor, env = bare
-    fix = fix_of("CMake", doctor())
-    assert fix is not None
-    follow(fix, env)
-    assert fix_of("CMake", doctor()) is None
-
-
 def test_a_compiler_that_is_not_there(cli) -> None:
     fix = fix_of("C++ compiler", cli("doctor", CXX="no-such-compiler").stdout)
     assert fix == "correct CXX, or unset it"

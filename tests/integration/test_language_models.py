@@ -24,9 +24,6 @@ from model_profiling.models.transformers_folder import TransformersModel
 from model_profiling.program import read_program
 from model_profiling.program.language import smaller_weights
 from model_profiling.runs.feeding import feed
-from model_profiling.targets import TargetChoice
-from model_profiling.workflow.dtypes import profile_dtypes
-from model_profiling.workflow.profile import ProfileOptions
 
 TWO_METHODS = f"{Path(__file__).parents[1] / 'models' / 'two_methods.py'}:TwoMethods"
 TINY = "tiny_llama@layers=1,prompt=16,context=32"
@@ -290,11 +287,3 @@ def test_a_cache_in_place_gives_the_same_scores_without_copies_of_it(tmp_path: P
     windowed = f"{_folder(tmp_path, 'mistral', layers=1)}@prompt=16,context=32"
     with pytest.raises(ExportError, match="window"):
         export_model(windowed, outdir=tmp_path, optimize=(CACHE,))
-
-
-def test_number_formats_are_compared_for_one_method(tmp_path: Path) -> None:
-    options = ProfileOptions(target=TargetChoice("host"), quick=True, budget_s=1, outdir=tmp_path)
-    with pytest.raises(InputError, match="several methods: read and write; choose one with --method"):
-        profile_dtypes(TWO_METHODS, ["fp32"], options)
-    found = profile_dtypes(TWO_METHODS, ["fp32"], options.model_copy(update={"method": "read"}))
-    assert found.outcomes["fp32"].case.method == "read"

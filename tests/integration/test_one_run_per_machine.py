@@ -4,7 +4,6 @@ one line. Two machines are two."""
 from __future__ import annotations
 
 import os
-import re
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -19,14 +18,12 @@ from ssh_server import SshServer
 
 from model_profiling.core.errors import InputError, SetupError
 from model_profiling.runs.journal import Journal
-from model_profiling.targets import TargetChoice, open_target, parse_target
+from model_profiling.targets import TargetChoice, open_target
 from model_profiling.targets.machine_lock import holder, measuring_alone
 from model_profiling.targets.remote import scripts
-from model_profiling.targets.remote.android import AndroidTarget
 from model_profiling.targets.remote.ssh import SshTarget
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="virtual machines are Linux's")
-CURE = "wait for it to end (two at once would disturb each other's times), or use another machine"
 
 
 @pytest.fixture(scope="module")
@@ -85,32 +82,6 @@ def span_of(home: Path) -> tuple[float, float]:
     entries = list(Journal(manifest.parent).entries())
     began = [datetime.fromisoformat(entry.started).timestamp() for entry in entries]
     return min(began), max(start + entry.seconds for start, entry in zip(began, entries, strict=True))
-
-
-def test_a_phone_serves_one_run_at_a_time(adb, phones, exported, sme2prof, monkeypatch, tmp_path) -> None:
-    monkeypatch.setenv("PATH", adb.environment["PATH"])
-    one, other = phones("One"), phones("Other")
-    pte = exported("toy_cnn", "fp32").pte
-    targets = [open_target(parse_target(f"android:{phone.serial}")) for phone in (one, other)]
-    with ExitStack() as held:
-        for target in targets:
-            assert isinstance(target, AndroidTarget)
-            held.enter_context(target.held_ready())
-        target.folder.open()
-        for words in (
-            ("profile", pte, "--target", f"android:{other.serial}", "--outdir", tmp_path),
-            ("clean", "--target", f"android:{other.serial}"),
-        ):
-            refused = sme2prof(*words)
-            assert refused.returncode == 2
-            since = re.sub(r"since \S+\)", "since T)", refused.stderr)
-            assert since == (
-                f"error: android:{other.serial} is in use by another run (process {os.getpid()}, since T); "
-                f"{CURE}\n"
-            )
-        assert other.path("/data/local/tmp/sme2prof-device/.sme2prof").exists()
-        assert not list(tmp_path.glob("runs*")), "refused before anything is made"
-    assert sme2prof("clean", "--target", f"android:{other.serial}").returncode == 0
 
 
 def ssh_target(host: str, there: Path) -> SshTarget:

@@ -68,7 +68,6 @@ def used(shared: VirtualPhone) -> Iterator[VirtualPhone]:
     for name in MODES["boost"]:
         shared.change_setting(name, USED.get(name))
     yield shared
-    shared.slow_link(None)
     shared.hold(None)
     if shared.state() != "device":  # a test has failed
         shared.reboot()
@@ -288,17 +287,6 @@ def test_a_phone_that_is_lost_and_comes_back(bench: Bench, faults: Sequence[tupl
     assert target.shell.times_lost >= len(faults)
     assert bench.phone.settings() == USED
     assert not bench.said_of_settings
-    bench.check_whole()
-
-
-@pytest.mark.parametrize("bench", ["app"], indirect=True)
-def test_a_slow_link_costs_time_only(bench: Bench) -> None:
-    target = bench.target()
-    bench.measure(target, At(EVIDENCE, lambda: bench.phone.slow_link(300_000)))
-    sent = bench.entries[0].seconds
-    assert sent > bench.config.model.stat().st_size / 300_000
-    assert target.shell.times_lost == 0
-    assert bench.phone.settings() == USED
     bench.check_whole()
 
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import re
 import signal
 import subprocess
 import sys
@@ -47,13 +46,6 @@ def raw_config(model: Path, run_dir: Path, **changes: Any) -> Raw:
         "analysis": {"compare_pairs": [{"baseline": "two", "candidate": "one", "label": "twice"}]},
     }
     return base | changes
-
-
-def switched(raw: Raw) -> Raw:
-    """The config with SME2 on and off for its two experiments."""
-    named = zip(raw["experiments"], ("on", "off"), strict=True)
-    experiments = [{**each, "name": f"x_sme2_{switch}", "sme2": switch} for each, switch in named]
-    return raw | {"experiments": experiments, "analysis": {}}
 
 
 def checked(raw: Raw) -> ProfileConfig:
@@ -139,25 +131,6 @@ def test_a_run_directory_holds_what_the_contract_says(exported, cli, tmp_path: P
     assert comparison["speedup"]["ratio"] and pair["not_comparable"] is None
 
 
-def test_sme2_on_and_off_are_measured_where_there_is_sme2_and_once_where_there_is_not(
-    exported, cli, tmp_path: Path
-) -> None:
-    raw = switched(raw_config(exported("toy_cnn", "fp16").pte, tmp_path / "run"))
-    (tmp_path / "c.json").write_text(json.dumps(raw))
-    done = cli("run", "c.json", "--only", "x_sme2_on")
-    assert done.ok, done.tail()
-    manifest = load(tmp_path / "run" / "manifest.json")
-    if "sme2" in host_features():
-        assert manifest["experiments"] == ["x_sme2_on", "x_sme2_off"] and manifest["state"] == "partial"
-        return
-    assert manifest["experiments"] == ["x_baseline"] and manifest["state"] == "finished"
-    assert manifest["results"][0]["sme2"] is None and not manifest["pairs"]
-    assert re.search("x_sme2_on and x_sme2_off .*measured once.* x_baseline", done.stdout)
-    journal = (tmp_path / "run" / "journal.jsonl").read_bytes()
-    assert cli("run", "c.json", "--resume").ok and cli("run", "c.json", "--analysis-only").ok
-    assert (tmp_path / "run" / "journal.jsonl").read_bytes() == journal
-
-
 def fnv1a(content: bytes) -> str:
     value = 0xCBF29CE484222325
     for byte in content:
@@ -197,26 +170,6 @@ def test_a_precise_run_stops_early_but_never_before_the_minimum(exported, tmp_pa
     schedule = outcome.run.manifest.schedule
     assert schedule.stopped_early and schedule.ended == "precision" and schedule.rounds_done == 8
     assert outcome.run.manifest.unfinished is None
-
-
-def test_thread_counts_are_swept_and_kept_apart(exported, tmp_path: Path) -> None:
-    raw = raw_config(exported("toy_cnn", "fp32").pte, tmp_path / "run")
-    for experiment in raw["experiments"]:
-        experiment["threads"] = [1, 2]
-    raw["analysis"] = {
-        "compare_pairs": [
-            {
-                side: {"experiment": name, "threads": count}
-                for side, name in (("baseline", "two"), ("candidate", "one"))
-            }
-            for count in (1, 2)
-        ]
-    }
-    outcome = run_config(checked(raw))
-    assert outcome.run.metrics is not None
-    rows = [(found.experiment, found.threads) for found in outcome.run.metrics.latencies]
-    assert rows == [(name, threads) for name in ("one", "two") for threads in (1, 2)]
-    assert [found.baseline.threads for found in outcome.run.metrics.comparisons] == [1, 2]
 
 
 def test_only_measures_one_and_the_rest_follows(exported, cli, tmp_path: Path) -> None:

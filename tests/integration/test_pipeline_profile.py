@@ -105,14 +105,6 @@ def test_a_program_that_is_not_what_pytorch_computes_is_profiled_with_a_word(exp
     says(report.read_text(), *said)
 
 
-def test_json_is_all_that_is_printed(exported, cli, tmp_path: Path) -> None:
-    words = ("--target", "host", "--quick", "--budget", 1, "--outdir", tmp_path / "o")
-    done = cli("profile", exported("toy_cnn", "fp32").pte, *words, "--json")
-    facts: dict[str, Any] = json.loads(done.stdout)
-    assert facts["schema_version"] == 1
-    assert [run["target"]["name"] for run in facts["runs"]] == ["host"]
-
-
 @pytest.mark.parametrize(
     ("words", "said"),
     [

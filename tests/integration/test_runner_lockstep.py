@@ -14,7 +14,7 @@ from itertools import islice
 from pathlib import Path
 
 import pytest
-from conftest import ON_ARM, ROOT
+from conftest import ROOT
 from said import says
 from turn_order import shuffles
 
@@ -182,18 +182,6 @@ def test_three_children_of_two_programs_on_one_and_two_threads(launch: Launch, e
         assert len(executes) == 8 and all(inside <= outside for inside, outside in pairs)
 
 
-@pytest.mark.skipif(
-    not ON_ARM, reason="only times of an Arm CPU show it; see also the turns under an emulator"
-)
-def test_each_child_has_its_own_features_switched_off(launch: Launch, exported, host: HostTarget) -> None:
-    if "fp16" not in host.facts().features:
-        pytest.skip("this CPU has no fp16 to switch off")
-    pte = exported("toy_cnn", "fp16").pte
-    on, off = launch(Job(pte), Job(pte, disable=("fp16",)), cycles=2).results
-    assert on.features_masked == () and off.features_masked == ("fp16",)
-    assert min(off.iterations_ns) > 1.2 * min(on.iterations_ns), "float16 is slower without its instructions"
-
-
 def test_a_child_is_idle_while_another_has_its_turn(launch: Launch, toy: Path) -> None:
     """Workers spin for milliseconds after work; the turn is over only when they do not."""
     made = launch(Job(toy, threads=2), Job(toy, threads=2), Job(toy), cycles=10, turn_length=2)
@@ -298,12 +286,6 @@ def test_a_child_that_hangs_is_stopped_at_the_limit(start: Start, toy: Path) -> 
     assert all_gone(pids)
 
 
-def test_a_launch_that_takes_too_long_says_so(launch: Launch, toy: Path) -> None:
-    with pytest.raises(RunError, match=r"\b0\.5 s\b") as caught:
-        launch(Job(toy), Job(toy), cycles=10**9, timeout_s=0.5)
-    assert "Resetting threadpool" in caught.value.log_tail
-
-
 @pytest.mark.parametrize("how", ["by the kernel", "by the end of the socket"])
 def test_a_parent_that_is_killed_leaves_no_child(start, toy, how, tmp_path, monkeypatch) -> None:
     if how == "by the end of the socket" and sys.platform == "linux":
@@ -368,26 +350,6 @@ def test_children_of_one_program_that_put_out_different_shapes(start, exported, 
     assert re.search(
         r"child 1 \(m\.pte\).*float16\[4, 5\], int8\[4, 5\].*child 0 \(m\.pte\).*float32\[1, 1000\]", said
     )
-
-
-@pytest.mark.parametrize(
-    ("words", "said"),
-    [
-        (["--cycles", 1], "--child"),
-        (["--child", "--model", "x"], "--cycles or --budget"),
-        (["--cycles", 1, "--turn-length", 0, "--child", "--model", "x"], "--turn-length"),
-        (["--cycles", 1, "--child", "--threads", 1], "--model is required"),
-        (["--cycles", 1, "--child", "--model", "x", "--executions", 2], "unknown .*: --executions 2"),
-        (["--cycles", 1, "--model", "x", "--child"], "unknown .*: --model x"),
-        (["--budget", "-1", "--child", "--model", "x"], "--budget .*-1"),
-        (["--cycles", 1, "--child", "--model"], "missing value.* --model"),
-    ],
-)
-def test_words_that_make_no_launch(start: Start, words: list[object], said: str) -> None:
-    parent = start(*words)
-    _, error = parent.communicate(timeout=20)
-    assert parent.returncode == 2
-    assert re.match(rf"sme2prof-runner: .*{said}", error), error
 
 
 def test_what_no_launch_can_do_is_refused_before_it_starts(launch, host, toy, tmp_path) -> None:

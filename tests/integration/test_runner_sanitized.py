@@ -192,6 +192,13 @@ def test_no_damaged_program_makes_the_runner_misbehave(sanitized, exported, tmp_
         (["--model", "PTE", "--input", "FOLDER"], 7, "input file"),
         (["--model", "PTE", "--input", "PTE"], 7, r"has more than (\d+) bytes; input 0 .* needs \1$"),
         (["--lockstep"], 2, "--child"),
+        (["--lockstep", "--child", "--model", "x"], 2, "--cycles or --budget"),
+        (
+            ["--lockstep", "--cycles", "1", "--turn-length", "0", "--child", "--model", "x"],
+            2,
+            "--turn-length",
+        ),
+        (["--lockstep", "--cycles", "1", "--model", "x", "--child"], 2, "unknown .*: --model x"),
         (["--lockstep", "--cycles", "2", "--child", "--model", ""], 2, "--model is required"),
         (
             ["--lockstep", "--cycles", "1", "--child", "--model", "gone.pte"],

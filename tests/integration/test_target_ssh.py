@@ -326,16 +326,6 @@ def test_what_another_machine_says_is_bounded_and_harmless(connect) -> None:
     assert shell.script("echo x").stdout == "x\n"
 
 
-def test_cleaning_shows_what_it_removed(connect, there, toy) -> None:
-    target = connect()
-    target.folder.open()
-    target.folder.put(toy)
-    removed = target.clean()
-    assert removed.folder == f"{there}/sme2prof-device" and not list(there.iterdir())
-    assert (toy.name, toy.stat().st_size) in {(Path(name).name, size) for name, size in removed.files}
-    assert removed.bytes >= toy.stat().st_size and not target.clean().files
-
-
 def test_a_machine_with_the_kit_gives_the_evidence_for_another(tmp_path, monkeypatch) -> None:
     """The times are of a CPU without SME2, as recorded; the other machine emulates the same program."""
     run_dir, commands = tmp_path / "runs" / "mac", tmp_path / "commands"

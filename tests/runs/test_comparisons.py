@@ -28,7 +28,6 @@ from model_profiling.core.errors import InputError
 from model_profiling.report.comparison import NOT_MEASURED, Comparison, headline
 from model_profiling.report.comparison_document import (
     comparison_document,
-    comparison_facts,
     comparison_junit,
     warnings,
 )
@@ -237,17 +236,6 @@ def test_emulated_times_are_never_compared(emulated: Path, tmp_path: Path, sme2p
     (suite,) = ElementTree.parse(junit).getroot()
     assert suite.get("errors") == "2" and suite.get("failures") == "0"
     assert not re.search(r"\d ms", summary.read_text())
-
-
-def test_emulated_dumps_show_kernels_without_times(emulated: Path) -> None:
-    (off,), (on,) = emulated.glob("*_off/*.etdump"), emulated.glob("*_on/*.etdump")
-    found = compare(off, on)
-    (series,) = found.series
-    assert series.end_to_end.verdict is Verdict.NOT_COMPARABLE and series.end_to_end.ratio is None
-    changed = [pair for pair in series.operators if pair.change == "kernel changed"]
-    assert {pair.families for pair in changed} == {("F16", "PF16")} and len(changed) == 5
-    (shown,) = comparison_facts(found)["series"]  # type: ignore[misc, attr-defined]
-    assert all(row["baseline_ms"] is row["candidate_ms"] is None for row in shown["operators"])
 
 
 def test_a_damaged_journal_is_not_passed_over(two: tuple[Path, Path], sme2prof) -> None:

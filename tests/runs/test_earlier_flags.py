@@ -84,16 +84,6 @@ def test_every_flag_is_known(path: str, entry: Call, sme2prof: Call) -> None:
     assert not set(EARLIER[path]) - words
 
 
-def test_a_run_is_analysed_reported_and_validated_as_before(entry, run_dir: Path, tmp_path: Path) -> None:
-    quiet = entry("scripts/analyze_results.py", "--run-dir", run_dir, "--quiet")
-    assert quiet.ok and quiet.stdout and "warning" not in quiet.stderr
-    assert (run_dir / "analysis_summary.json").is_file()
-    words = ("--run-dir", run_dir, "--out", tmp_path / "r.md", "--title", "Mine")
-    assert entry("scripts/generate_report.py", *words).ok
-    assert (tmp_path / "r.md").read_text().startswith("# Mine")
-    assert entry("scripts/validate_results.py", "--results", run_dir).ok
-
-
 def test_a_mac_and_a_phone_are_combined_beside_their_runs(entry: Call, run_dir: Path, tmp_path: Path) -> None:
     mac, android = tmp_path / "runs" / "mac", tmp_path / "runs" / "android"
     for folder in (mac, android):
@@ -241,13 +231,6 @@ def test_the_smoke_test_says_which_system_this_is(entry: Call) -> None:
     other = "linux" if sys.platform == "darwin" else "mac"
     done = entry("scripts/run_quick_test.py", "--platform", other)
     assert done.returncode == 2 and f"not {other}" in done.stderr and len(done.stderr.splitlines()) == 1
-
-
-def test_the_smoke_test_takes_a_phone(entry: Call, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("PATH", str(tmp_path))
-    monkeypatch.setenv("SME2PROF_CACHE", str(tmp_path))
-    done = entry("scripts/run_quick_test.py", "--platform", "android", "--outdir", tmp_path / "out")
-    assert done.returncode == 2 and "adb" in done.stderr.splitlines()[-1]
 
 
 def test_no_command_takes_another_run_than_the_one_named(

@@ -214,12 +214,6 @@ def test_operators_that_are_not_found_again_give_no_projection(arm: Path) -> Non
     assert "1.00x" not in answers(data).what_sme2_changes
 
 
-def test_without_any_evidence_nothing_is_projected(arm: Path) -> None:
-    (arm / "evidence.json").unlink()
-    found = outlook(arm)
-    assert not found.coverage.tested and "no emulated run" in found.reason
-
-
 @pytest.mark.parametrize(
     ("kernel", "tested"),
     [
@@ -237,13 +231,6 @@ def test_a_label_without_its_kernel_called_proves_nothing(kernel: str, tested: b
     assert proof.operators if tested else proof.not_tested
 
 
-def test_where_no_sme_kernel_was_called_every_operator_misses_it() -> None:
-    analysis = recorded(EMULATED)
-    off = next(series for series in analysis.series if series.sme2 is False)
-    proof = prove_operators(off, (), sme_verdict((), traced=True))
-    assert not proof.not_tested and not proof.isa and len(proof.operators) == 5
-
-
 def _proven() -> tuple[SeriesAnalysis, tuple[MatrixOperator, ...]]:
     """A series of the CPU without SME2, and what was proven of its program elsewhere."""
     kept = read_evidence(ARM)
@@ -257,12 +244,6 @@ def test_proven_operators_are_found_under_another_name() -> None:
         assert "PF16" in proven.name and "PF16" not in operator.name
         assert operator.source.node_index == proven.node
         assert operator.source.flops == proven.flops
-
-
-def test_an_operator_that_is_not_found_again_is_not_counted() -> None:
-    series, (first, *others) = _proven()
-    matched = match_proven(series, (replace(first, node=99), *others))
-    assert len(matched) == len(others)
 
 
 def test_a_node_that_ran_as_two_operators_counts_once_and_only_if_both_are_proven() -> None:

@@ -122,15 +122,6 @@ def test_long_histories_show_their_newest_runs(store: Store) -> None:
     assert rows["points"][-1]["run"] == len(series.points)
 
 
-def test_a_run_that_was_measured_is_a_history_of_one(tmp_path: Path, sme2prof: Sme2prof) -> None:
-    store = Store.open(tmp_path / "runs.db", make=True)
-    store.add([ARM])
-    ((model,),) = {tuple(row.values()) for row in store.rows("SELECT model FROM runs")}
-    done = sme2prof("history", model, "--store", store.address, "--threads", "1")
-    assert done.returncode == 0, done.stderr
-    assert "1 run: too few" in done.stdout
-
-
 def test_a_cpu_that_is_not_arm_is_marked_in_list_and_history(tmp_path: Path, sme2prof: Sme2prof) -> None:
     store = Store.open(tmp_path / "runs.db", make=True)
     store.add([ARM, X86_64])

@@ -268,15 +268,3 @@ def test_what_can_be_asked_is_told(sme2prof: Sme2prof) -> None:
     assert "did you mean 'latencies'?" in sme2prof("query", "--views", "latncies").stderr
     for words in ((), ("SELECT 1", "--json", "--csv", "x")):
         assert sme2prof("query", *words).returncode == 2
-
-
-def test_the_command_loads_nothing_that_takes_longer_than_a_question(in_file: Store) -> None:
-    script = (
-        "import sys; from model_profiling.cli.main import main; code = main(sys.argv[1:]); "
-        "print([name for name in ('numpy', 'pandas', 'pydantic') if name in sys.modules], code)"
-    )
-    words = ["query", "SELECT count(*) AS n FROM runs", "--store", in_file.address]
-    argv = [sys.executable, "-c", script, *words]
-    done = subprocess.run(argv, capture_output=True, text=True, check=False, cwd=ROOT)
-    assert done.returncode == 0, done.stderr
-    assert done.stdout.splitlines()[-1] == "[] 0"

@@ -148,10 +148,3 @@ def test_arm_features_are_missed_only_where_they_could_be(recorded: Path, said: 
 def test_no_recorded_run_says_more_than_one_line_of_a_kind(recorded: Path) -> None:
     kinds = [line.kind for line in gather_report(recorded).warnings]
     assert len(set(kinds)) == len(kinds) <= 5
-
-
-@pytest.mark.usefixtures("elsewhere")
-def test_compare_can_be_quiet_too(configured: Path, sme2prof) -> None:
-    run_dir = configured.parent / "run"
-    loud, quiet = (sme2prof("compare", run_dir, run_dir, *words) for words in ((), ("--quiet",)))
-    assert quiet.stdout.splitlines() == loud.stdout.splitlines()[-1:] and not quiet.stderr

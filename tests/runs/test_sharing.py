@@ -22,7 +22,7 @@ from recorded_runs import ARM, EMULATED, PROGRAM, SME2, X86_64, dumps_in, edit, 
 
 from model_profiling.config import names
 from model_profiling.config.series import Series
-from model_profiling.core.errors import FormatError, ProfilingError
+from model_profiling.core.errors import FormatError
 from model_profiling.core.records import read_record, record_json, write_record
 from model_profiling.program.graph_file import ProgramGraph
 from model_profiling.report.run_report import run_document
@@ -224,49 +224,6 @@ def hostile_names() -> list[str]:
     while len(known) < 300:
         known.append("".join(chance.choices(pieces + tuple(string.ascii_letters), k=chance.randint(1, 9))))
     return known
-
-
-def tree(folder: Path) -> dict[Path, bytes | None]:
-    return {path: path.read_bytes() if path.is_file() else None for path in folder.rglob("*")}
-
-
-@pytest.mark.slow
-def test_no_name_from_a_run_becomes_a_path(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    run_dir, out, here = (tmp_path / name for name in ("a/b/run", "out", "here"))
-    shutil.copytree(X86_64, run_dir)
-    (tmp_path / "victim").write_text("untouched")
-    for folder in (out, here):
-        folder.mkdir()
-    monkeypatch.chdir(here)
-    monkeypatch.setattr("tempfile.tempdir", str(here))
-    encoded = str(tmp_path / "victim").replace("/", "%2F")
-    for name in (encoded, *hostile_names()):
-        if name.strip(".") and not {"/", "\0"} & set(name):
-            (run_dir / f"{name}.json").write_text('{"victim": "overwritten"}')
-            (run_dir / f"{name}.log").write_text("overwritten")
-    before = tree(tmp_path)
-    for number, name in enumerate(("", *random.Random(1).sample(hostile_names(), 12))):
-        edit(run_dir / names.MANIFEST, lambda manifest, name=name: _named(manifest, name))
-        before[run_dir / names.MANIFEST] = (run_dir / names.MANIFEST).read_bytes()
-        try:
-            share_report(run_dir, out / f"{number}.zip", archive=True)
-        except ProfilingError:
-            continue  # refused in one line
-    made = {path: body for path, body in tree(tmp_path).items() if before.get(path, b"") != body}
-    assert made and {path.parent for path in made} == {out}
-    assert tree(tmp_path).keys() >= before.keys() and (tmp_path / "victim").read_text() == "untouched"
-    for path in made:
-        with zipfile.ZipFile(path) as archive:
-            assert all(re.fullmatch(r"shared_run(/[\w.-]+)+", name) for name in archive.namelist())
-            assert not any(".." in name for name in archive.namelist())
-
-
-def _named(manifest: dict[str, Any], name: str) -> None:
-    manifest["model"] = name
-    manifest["method"] = name
-    manifest["target"]["platform"] = name
-    for result in manifest["results"]:
-        result["experiment"] = name or result["experiment"]
 
 
 def test_hostile_names_of_experiments_and_models_are_replaced(tmp_path: Path) -> None:

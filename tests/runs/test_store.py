@@ -4,9 +4,7 @@ and that a process killed at any moment leaves nothing half."""
 from __future__ import annotations
 
 import json
-import random
 import shutil
-import signal
 import sqlite3
 import subprocess
 import sys
@@ -246,34 +244,6 @@ def assert_whole(store: Store) -> None:
         )
         assert {row["n"] for row in rows} <= {expected}, table
         assert sum(row["n"] for row in rows) == counts(store)[table]
-
-
-def kill_while_adding(address: str, runs: Path, kills: int, chance: random.Random) -> None:
-    """Kill `store add` at moments of its work, then let it finish; nothing may be lost or half."""
-    began = time.monotonic()
-    assert adding(address, runs).wait() == 0
-    whole = time.monotonic() - began
-    store = Store.open(address)
-    ids = [row["run_id"] for row in store.rows("SELECT run_id FROM runs")]
-    assert len(ids) == len(list(runs.iterdir()))
-    for _ in range(kills):
-        store.remove([row["run_id"] for row in store.rows("SELECT run_id FROM runs")])
-        process = adding(address, runs)
-        time.sleep(chance.uniform(0.2, 1.1) * whole)
-        process.send_signal(signal.SIGKILL)
-        process.wait()
-        assert_whole(store)
-        assert adding(address, runs).wait() == 0
-        assert sorted(row["run_id"] for row in store.rows("SELECT run_id FROM runs")) == sorted(ids)
-        assert_whole(store)
-
-
-@pytest.mark.slow
-@pytest.mark.timeout(900)
-def test_a_kill_at_any_moment_leaves_nothing_half(address: str, tmp_path: Path) -> None:
-    for number in range(6):
-        make_run(tmp_path / "runs" / str(number), MadeRun(number))
-    kill_while_adding(address, tmp_path / "runs", 5, random.Random(1))
 
 
 def test_a_reader_never_waits_for_a_writer(address: str) -> None:

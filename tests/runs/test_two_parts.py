@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import shutil
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 import pytest
 from pages import section, tables
-from recorded_runs import ARM, INT8, ON_AND_OFF, PROGRAM, RUNS, SME2, TURN, X86_64, Json, load, replay
+from recorded_runs import ARM, INT8, ON_AND_OFF, PROGRAM, RUNS, SME2, TURN, X86_64, load, replay
 from replay import ReplayTarget
 
 from model_profiling.config.series import Series
@@ -99,24 +98,6 @@ def test_the_first_part_can_be_continued_with_more_rounds(tmp_path: Path) -> Non
     assert set(rounds.values()) == {5}
 
 
-@pytest.mark.slow
-def test_either_part_can_be_analysed_again_alone(tmp_path: Path) -> None:
-    run_dir = tmp_path / "linux"
-    timing(SME2, run_dir)
-    tracing(SME2, run_dir)
-    metrics, dumps = load(run_dir / "metrics.json"), dumps_of(run_dir)
-    for part in (timing, tracing):
-        target = ReplayTarget(SME2)
-        part(target, run_dir, options=RunOptions(analysis_only=True))
-        assert not target.jobs
-        assert load(run_dir / "metrics.json") == metrics and dumps_of(run_dir) == dumps
-        assert_both_parts(run_dir)
-
-
-def dumps_of(run_dir: Path) -> dict[str, Json]:
-    return {entry["etdump"]: entry for entry in load(run_dir / "analysis_summary.json")["per_etdump"]}
-
-
 def test_a_part_cut_short_is_continued_and_the_other_stays(tmp_path: Path) -> None:
     run_dir = tmp_path / "linux"
     tracing(SME2, run_dir)
@@ -144,17 +125,3 @@ def test_what_does_not_belong_together_is_not_joined(tmp_path: Path, machine: Pa
     assert second.moved is not None and second.moved.name.startswith("linux-2")
     assert set(Run.open(second.moved).series) == set(TIMED) and validate(second.moved).ok
     assert set(second.run.series) == set(TRACED if machine is SME2 else BASELINES[1])
-
-
-@pytest.mark.slow
-def test_the_same_experiments_again_are_a_new_run_and_the_earlier_is_kept_whole(tmp_path: Path) -> None:
-    out = tmp_path / "out"
-    run_dir = out / "runs" / "linux"
-    shutil.copytree(PROGRAM.parent, out / "artifacts")
-    timing(SME2, run_dir)
-    tracing(SME2, run_dir)
-    moved = [timing(SME2, run_dir).moved for _ in range(2)]
-    first, second = moved
-    assert first is not None and second is not None and first != second
-    assert_both_parts(first)
-    assert set(Run.open(second).series) == set(Run.open(run_dir).series) == set(TIMED)

@@ -191,12 +191,6 @@ def test_a_damaged_journal_is_found_where_nothing_was_timed(emulated: Path) -> N
     assert "journal.jsonl, line 1" in failed(emulated)["comparisons"].found
 
 
-def test_a_switch_that_did_not_work_is_found(emulated: Path) -> None:
-    on, off = (only(emulated, f"emulated_sme2_{switch}/*_kernels.csv") for switch in ("on", "off"))
-    shutil.copy(on, off)
-    assert list(failed(emulated)) == ["kernels"]
-
-
 def test_metrics_that_are_missing_are_a_remark(run_dir: Path) -> None:
     (run_dir / "metrics.json").unlink()
     found = validate(run_dir)
@@ -262,14 +256,6 @@ def test_a_config_that_is_none(tmp_path: Path) -> None:
     assert check.status == "fail" and "experiment " in check.found
     with pytest.raises(InputError, match=r"absent\.json"):
         check_pipeline(tmp_path / "absent.json")
-
-
-def test_results_are_validated_once_they_are_there(arm_home: Path, tmp_path: Path, capsys: object) -> None:
-    del capsys
-    run_dir = next(path.parent for path in sorted(arm_home.rglob("manifest.json")))
-    found = check_pipeline(write(tmp_path, output_root=str(run_dir)))
-    assert found.ok, found.as_text()
-    assert {"results: manifest", "results: closure"} <= {check.name for check in found.checks}
 
 
 def test_the_script_answers_with_its_exit_code(script, tmp_path: Path) -> None:

@@ -14,7 +14,7 @@ from pathlib import Path
 from urllib.parse import unquote
 
 import pytest
-from browser.in_chromium import Opened, serious_problems
+from browser.in_chromium import Opened
 from made_history import Made, made_store
 from made_runs import BEGINNING, MadeRun, make_run, recorded
 from recorded_runs import ARM, EMULATED, SME2, X86_64, Json, edit, medians
@@ -163,14 +163,6 @@ def test_the_command_says_where_the_page_is(many: Path, tmp_path: Path, monkeypa
     assert "did you mean 'view'?" in sme2prof("veiw", many).stderr
 
 
-def test_when_no_run_can_be_read_that_is_the_answer(tmp_path: Path) -> None:
-    for name in ("a", "b"):
-        (tmp_path / name).mkdir()
-        (tmp_path / name / "manifest.json").write_text("{")
-    with pytest.raises(InputError, match="none of the 2 runs"):
-        page_to_view(tmp_path)
-
-
 def test_a_page_that_is_there_is_not_written_elsewhere(tmp_path: Path) -> None:
     page = tmp_path / "report.html"
     page.write_text("")
@@ -253,17 +245,6 @@ def test_a_store_is_listed_with_latencies_what_is_proven_and_reports(home: Path,
     out = tmp_path / "a page" / "list.html"
     assert page_to_view(home / "team.db", out).path == out
     assert all((out.parent / link).is_file() for link in Cells(out).links)
-
-
-def test_the_list_of_a_store_in_a_browser(home: Path, opened: Callable[..., Opened]) -> None:
-    found = opened(page_to_view(home / "team.db").path)
-    assert not found.complaints and not serious_problems(found)
-    assert found.ask("document.documentElement.scrollWidth - innerWidth") <= 0, "the page scrolls sideways"
-    found.page.get_by_role("button", name="latency").click()
-    column = [text for text in found.texts("td:nth-child(5)") if text.endswith(" ms")]
-    assert len(column) == 3 and column == sorted(column, key=lambda text: float(text.split()[0]))
-    found.page.locator("a", has_text="small_cnn").first.click()
-    assert "/runs/" in found.page.url
 
 
 def test_a_folder_that_was_measured_in_again_links_only_its_newest_run(tmp_path: Path) -> None:
