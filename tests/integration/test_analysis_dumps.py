@@ -8,7 +8,6 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from recorded_dumps import record
 
 from model_profiling.analysis.attribution import Share
 from model_profiling.analysis.pairing import pair_series
@@ -21,6 +20,7 @@ from model_profiling.report.breakdown import place_cells
 from model_profiling.runs import Times
 from model_profiling.runs.shared_fields import SharedFields
 from model_profiling.targets import Job
+from model_profiling.targets.host import HostTarget
 from model_profiling.workflow.analyse import analyse, write_analysis
 from model_profiling.workflow.report import write_report
 
@@ -37,16 +37,15 @@ CASES = [
 
 
 @pytest.fixture(scope="module")
-def dump_of(exported, tmp_path_factory):
+def dump_of(exported, host: HostTarget, tmp_path_factory):
     made: dict[tuple[str, str, str], Path] = {}
 
     def make(model: str, dtype: str, backend: str, runs: int) -> tuple[Path, Path]:
         art = exported(model, dtype, backend)
         if (model, dtype, backend) not in made:
             folder = tmp_path_factory.mktemp("dumps")
-            made[model, dtype, backend] = record(
-                art.pte, folder, f"{art.pte.stem}_host_t1", runs=runs, warmup=1
-            )
+            job = Job(art.pte, runs=runs, warmup=1, etdump=True)
+            made[model, dtype, backend] = host.execute(job, folder, f"{art.pte.stem}_host_t1").etdump
         return made[model, dtype, backend], art.pte
 
     return make

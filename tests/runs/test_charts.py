@@ -80,7 +80,7 @@ def without_time(emulated: ReportData) -> Charts:
 
 def test_each_kind_of_run_has_its_charts(on_sme2: Charts, on_arm: Charts, without_time: Charts) -> None:
     assert list(on_sme2) == ["categories", "operators", "latency"]
-    assert list(on_arm) == ["categories", "operators", "headroom", "latency"]
+    assert list(on_arm) == ["categories", "operators", "headroom", "latency", "threads"]
     assert not without_time
     for chart in (*on_sme2.values(), *on_arm.values(), *without_time.values()):
         assert chart.summary.endswith(".") and any(letter.isdigit() for letter in chart.summary)

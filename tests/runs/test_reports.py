@@ -44,7 +44,7 @@ from model_profiling.workflow.compare import compare
 from model_profiling.workflow.report import gather_report, write_report
 from model_profiling.workflow.view import page_to_view
 
-HEADINGS = ["What to do next", "Operators", "SME2", "Latency", "How sure", "How to reproduce"]
+HEADINGS = ["What to do next", "Operators", "SME2", "Latency", "Threads", "How sure", "How to reproduce"]
 METRICS = ARM / "metrics.json"
 MILLISECONDS = re.compile(r"\bms\b|\d\s?ms|millisecond", re.IGNORECASE)
 

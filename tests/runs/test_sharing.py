@@ -185,17 +185,18 @@ def test_every_rule_is_about_a_field_that_exists() -> None:
     assert set(_RULES) | set(_KEYS) <= fields
 
 
-def made(hint: Any) -> Any:
+def made(hint: Any, within: tuple[Any, ...] = ()) -> Any:
     """A value of this type with as many texts in it as it can hold, all of them private."""
     origin, inner = get_origin(hint), get_args(hint)
     if dataclasses.is_dataclass(hint):
-        return hint(**{name: made(each) for name, each in _own_hints(hint)})  # type: ignore[operator]
+        fields = {name: made(each, (*within, hint)) for name, each in _own_hints(hint)}
+        return hint(**fields)  # type: ignore[operator]
     if origin in (Literal, Union, UnionType):
-        return inner[0] if origin is Literal else made(inner[0])
+        return inner[0] if origin is Literal else None if inner[0] in within else made(inner[0], within)
     if origin is tuple:
-        return tuple(made(each) for each in inner if each is not Ellipsis)
+        return tuple(made(each, within) for each in inner if each is not Ellipsis)
     if origin in (dict, Mapping):
-        return {made(inner[0]): made(inner[1])}
+        return {made(inner[0], within): made(inner[1], within)}
     if isinstance(hint, type) and issubclass(hint, Enum):
         return next(iter(hint))
     return {str: f"CANARY {FOLDERS}", object: f"CANARY {FOLDERS}", Path: Path("CANARY")}.get(hint) or hint(1)
