@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import fcntl
 import json
 import os
 import platform
@@ -159,13 +158,6 @@ class TestBuild:
         with pytest.raises(SetupError, match=problem):
             make(checkout, HERE, define)
         assert not (checkout / "cmake-out" / HERE / RECORD).exists()
-
-    def test_two_builds_in_one_checkout_do_not_mix(self, checkout: Path) -> None:
-        (checkout / "cmake-out").mkdir()
-        with (checkout / "cmake-out" / ".sme2prof.lock").open("w") as lock:
-            fcntl.flock(lock, fcntl.LOCK_EX)
-            with pytest.raises(InputError, match="is in use by another run"):
-                make(checkout)
 
     def test_android_is_built_with_the_ndk(self, checkout, tmp_path, monkeypatch):
         """An NDK's layout around a compiler for arm64, which makes the same kind of file on Linux."""

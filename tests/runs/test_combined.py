@@ -90,17 +90,6 @@ def test_a_run_that_is_not_on_arm_is_told_so_wherever_its_speedup_is(
     says(plain(listed_run(elsewhere, "run", "")[-1]), "threads: faster", "not Arm")
 
 
-def test_the_pictures_hold_what_the_tables_say(machines: tuple[ReportData, ...]) -> None:
-    page = combined_document(machines, "All")
-    drawn = charts(page)
-    parts = table(section(page, "Where the time goes"), "run", "Convolution")
-    sums: dict[object, float] = {}
-    for row in rows_of(drawn["categories"]):
-        sums[row["side"]] = sums.get(row["side"], 0) + float(str(row["ms"]))
-    assert [f"{value:.3f}" for value in sums.values()] == [row[-1] for row in parts]
-    assert "made x86_64 CPU (not Arm)" in sums
-
-
 def test_what_cannot_be_compared_is_shown_for_what_it_is(machines: tuple[ReportData, ...]) -> None:
     page = combined_document(machines, "All")
     emulated = [row for row in table(section(page, "Latency"), "run") if row[0] == "emulated"]
