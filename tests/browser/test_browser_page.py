@@ -82,8 +82,7 @@ def test_a_page_is_drawn_without_a_complaint_or_a_request_and_nothing_is_cut(
 
 
 @pytest.mark.parametrize(
-    ("run", "dark"),
-    [("sme2_hardware", False), ("arm_without_sme2", True), ("emulated_sme2", False)],
+    ("run", "dark"), [("sme2_hardware", False), ("arm_without_sme2", True), ("emulated_sme2", False)]
 )
 def test_axe_finds_nothing_serious(opened: Open, written: Written, run: str, dark: bool) -> None:
     found = opened(written(run), dark=dark)

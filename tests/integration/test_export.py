@@ -294,12 +294,7 @@ def test_a_program_that_gives_no_numbers_is_left_with_its_verdict(
     "factory, fine, error, keep",
     [
         ("loud", "quiet", r"overflows in fp16: .*aten\.mul\.Tensor in loud at unseen", "loud"),
-        (
-            "wide_norm",
-            "narrow_norm",
-            r"though PyTorch does: .*aten\.layer_norm\.default in norm at",
-            "norm",
-        ),
+        ("wide_norm", "narrow_norm", r"though PyTorch does: .*aten\.layer_norm\.default in norm at", "norm"),
     ],
 )
 def test_layers_to_keep_in_float32_are_named_after_they_were_tried(
@@ -318,12 +313,7 @@ def test_layers_that_compute_something_else_than_pytorch_are_named(tmp_path: Pat
     wrong = export_model(f"{UNSEEN}:norms", dtype="fp16", outdir=tmp_path)
     (said,) = wrong.warnings
     assert not wrong.accuracy.ok and not wrong.accuracy.problem
-    says(
-        said,
-        "differ from PyTorch in fp16",
-        "aten.layer_norm.default in 0",
-        "--keep LayerNorm=fp32",
-    )
+    says(said, "differ from PyTorch in fp16", "aten.layer_norm.default in 0", "--keep LayerNorm=fp32")
     right = export_model(f"{UNSEEN}:norms", dtype="fp16", outdir=tmp_path, keep=("LayerNorm",))
     assert right.accuracy.ok and not right.warnings
     fine = export_model(f"{UNSEEN}:narrow_norms", dtype="fp16", outdir=tmp_path)

@@ -15,11 +15,7 @@ from model_profiling.targets import TargetChoice
 from model_profiling.workflow.profile import ProfileOptions, profile_one
 
 ZOO = Path(__file__).parents[1] / "zoo"
-NETS = {
-    "cnn": "toy_cnn",
-    "transformer": f"{ZOO}/distilbert.py:model",
-    "audio": f"{ZOO}/wav2vec2.py:plain",
-}
+NETS = {"cnn": "toy_cnn", "transformer": f"{ZOO}/distilbert.py:model", "audio": f"{ZOO}/wav2vec2.py:plain"}
 QUICK = {("audio", "int8-dynamic"), ("audio", "int4:32")}
 
 

@@ -10,27 +10,12 @@ from pathlib import Path
 from xml.etree import ElementTree
 
 import pytest
-from recorded_runs import (
-    INT8,
-    ROUNDS,
-    RUNS,
-    X86_64,
-    Json,
-    copied,
-    dumps_in,
-    edit,
-    rename_launches,
-    slow_down,
-)
+from recorded_runs import INT8, ROUNDS, RUNS, X86_64, Json, copied, dumps_in, edit, rename_launches, slow_down
 from said import says
 
 from model_profiling.core.errors import InputError
 from model_profiling.report.comparison import NOT_MEASURED, Comparison, headline
-from model_profiling.report.comparison_document import (
-    comparison_document,
-    comparison_junit,
-    warnings,
-)
+from model_profiling.report.comparison_document import comparison_document, comparison_junit, warnings
 from model_profiling.report.text import render_markdown
 from model_profiling.runs import Times
 from model_profiling.statistics.speedup import Verdict

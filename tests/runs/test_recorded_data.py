@@ -9,16 +9,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from recorded_runs import (
-    ARM,
-    EMULATED,
-    SME2,
-    X86_64,
-    assert_same_figures,
-    emulated_experiments,
-    load,
-    replay,
-)
+from recorded_runs import ARM, EMULATED, SME2, X86_64, assert_same_figures, emulated_experiments, load, replay
 from replay import ReplayTarget
 
 from model_profiling.core import process

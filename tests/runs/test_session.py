@@ -12,14 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from recorded_runs import (
-    EMULATED,
-    PROGRAM,
-    SME2,
-    emulated_experiments,
-    make_config,
-    pair,
-)
+from recorded_runs import EMULATED, PROGRAM, SME2, emulated_experiments, make_config, pair
 from replay import ReplayTarget
 from said import says
 

@@ -10,19 +10,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from recorded_runs import (
-    ARM,
-    EMULATED,
-    INT8,
-    ON_AND_OFF,
-    PROGRAM,
-    RUNS,
-    SME2,
-    X86_64,
-    copied,
-    load,
-    replay,
-)
+from recorded_runs import ARM, EMULATED, INT8, ON_AND_OFF, PROGRAM, RUNS, SME2, X86_64, copied, load, replay
 from replay import ReplayTarget
 
 from model_profiling.compat.scripts import run_pipeline
