@@ -16,18 +16,13 @@ from statistics import mean, median
 
 from recorded_runs import DATA, PROGRAM, SME2
 
-from model_profiling.etdump import EventTable, read_etdump
+from model_profiling.etdump import read_etdump
 
 ON, OFF = "mac_sme2_on", "mac_sme2_off"
 TRACED_ON, TRACED_OFF = f"{ON}_xnntrace", f"{OFF}_xnntrace"
 STEM = PROGRAM.stem
 _TRACES = DATA.parent / "xnntrace"
 _LOGS = {TRACED_ON: _TRACES / "toy_fp16_sme2on.log", TRACED_OFF: _TRACES / "toy_fp16_sme2off.log"}
-_TIMELINE = (
-    "model_id", "name", "type", "delegate_backend", "start_us", "end_us", "duration_ms", "pct_total",
-    "node_id", "run_index", "block",
-)  # fmt: skip
-_STATS = ("model_id", "name", "type", "delegate_backend", "count", "total_ms", "avg_ms", "pct_total")
 _KERNELS = (
     "model_id", "kernel_name", "category", "count", "dtype", "xnn_op", "variant", "ukernel_shape",
     "arch_chain", "has_sme", "has_sme2",
@@ -62,14 +57,12 @@ def lay_out_flat(out: Path) -> Path:
     runs: list[dict[str, object]] = []
     for experiment in (ON, OFF):
         stem = f"{STEM}_{experiment}_t1"
-        _write_csv_files(run_dir / f"{stem}.etdump", stem)
         latencies = latencies_ms(experiment)
         stats = {"count": len(latencies), "mean_ms": mean(latencies), "median_ms": median(latencies)}
         stats_path = f"{stem}_exec_all_runs_timeline_robust_stats.json"
         _write(run_dir / stats_path, {**stats, "latencies_ms": latencies, "name": f"{experiment}_t1"})
         (run_dir / f"{stem}_latency.log").write_text("Model executed successfully.\n")
-        timeline = "_exec_all_runs_timeline.csv"
-        files = {"latency_log": "_latency.log", "timeline_all": timeline, "etdump": ".etdump"}
+        files = {"latency_log": "_latency.log", "etdump": ".etdump"}
         paths = {key: str(elsewhere / f"{stem}{ending}") for key, ending in files.items()}
         metrics = {**stats, "cv_percent": 1.0, "robust_stats_path": str(elsewhere / stats_path)}
         runs.append(_entry(experiment, "timing", len(latencies), paths=paths, metrics=metrics))
@@ -134,48 +127,6 @@ def _home(out: Path) -> Path:
 def _entry(experiment: str, mode: str, runs: int, **more: object) -> dict[str, object]:
     told = {"experiment": experiment, "threads": 1, "mode": mode, "status": "ok", "runs": runs}
     return {**told, "warmup": 10, **more}
-
-
-def _write_csv_files(dump: Path, stem: str) -> None:
-    """Event after event, each with all its runs, as an Inspector's table has them."""
-    rows = _rows(read_etdump(dump), stem)
-    _write_rows(dump.with_name(f"{stem}_exec_all_runs_timeline.csv"), _TIMELINE, rows)
-    first = [row for row in rows if row["run_index"] == 0]
-    _write_rows(dump.with_name(f"{stem}_exec_run0_timeline.csv"), _TIMELINE, first)
-    grouped: dict[tuple[object, object], list[float]] = defaultdict(list)
-    for row in first:
-        grouped[row["type"], row["delegate_backend"]].append(float(str(row["duration_ms"])))
-    whole = sum(sum(found) for found in grouped.values())
-    stats = [
-        {
-            "model_id": stem, "name": kind, "type": kind, "delegate_backend": backend, "count": len(found),
-            "total_ms": sum(found), "avg_ms": mean(found), "pct_total": 100 * sum(found) / whole,
-        }
-        for (kind, backend), found in grouped.items()
-    ]  # fmt: skip
-    _write_rows(dump.with_name(f"{stem}_exec_ops_stats.csv"), _STATS, stats)
-
-
-def _rows(table: EventTable, stem: str) -> list[dict[str, object]]:
-    delegated = (table.delegate_name >= 0).tolist()
-    blocks = [table.names[index] if index >= 0 else "" for index in table.blocks.name]
-    took: dict[int, float] = defaultdict(float)
-    rows: list[dict[str, object]] = []
-    for event, name in enumerate(table.text(table.name).tolist()):
-        block = int(table.block[event])
-        in_first = blocks[block] == "Default"
-        run = 0 if in_first else int(table.run_index[event])
-        took[run] += table.duration_ns[event] / 1e6
-        rows.append({
-            "model_id": stem, "name": name, "type": name.rsplit(" #", 1)[0], "block": blocks[block],
-            "delegate_backend": "XnnpackBackend" if delegated[event] else "portable",
-            "start_us": table.start_ns[event] / 1e3, "end_us": table.end_ns[event] / 1e3,
-            "duration_ms": table.duration_ns[event] / 1e6, "run_index": run,
-            "node_id": event - int(table.blocks.first_event[block]) + (0 if in_first else 1000),
-        })  # fmt: skip
-    for row in rows:
-        row["pct_total"] = 100 * float(str(row["duration_ms"])) / took[int(str(row["run_index"]))]
-    return sorted(rows, key=lambda row: (int(str(row["node_id"])), int(str(row["run_index"]))))
 
 
 def _write_kernels(path: Path, log: Path, stem: str) -> None:

@@ -145,18 +145,6 @@ def test_a_folder_of_them_is_several_runs(tmp_path: Path, sme2prof) -> None:
     assert sme2prof("view", mac.parent, "--no-browser").ok
 
 
-def test_the_tools_read_their_csv_files(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    run_dir = version_0.lay_out_flat(tmp_path)
-    on, off = (run_dir / f"{version_0.STEM}_{name}_t1_exec_all_runs_timeline.csv" for name in (ON, OFF))
-    stats = importlib.import_module("model_profiling.tools.robust_latency_analysis")
-    assert stats.main([str(on), "--output", str(tmp_path / "stats.json")]) == 0
-    assert load(tmp_path / "stats.json")["tracer_on"] is True
-    csv = importlib.import_module("model_profiling.tools.analyze_etdump_csv")
-    words = ["--timeline-csv", str(off), "--compare", str(on), "--name1", "Off", "--name2", "On"]
-    assert csv.main(words) == 0
-    assert "Convolution" in capsys.readouterr().out
-
-
 @pytest.mark.parametrize("layout", ["flat", "folders"])
 def test_a_new_run_keeps_them_under_their_date(tmp_path: Path, layout: str) -> None:
     run_dir = LAYOUTS[layout](tmp_path)
