@@ -25,19 +25,7 @@ from model_profiling.analysis.series_views import Slice, slices_of
 from model_profiling.config import names
 from model_profiling.core.formatting import MISSING, milliseconds, percent
 from model_profiling.facts import OPERATOR_FACTS
-from model_profiling.report.breakdown import (
-    NAME_HEADERS,
-    PLACE_HEADERS,
-    break_down,
-    change_cells,
-    compared_pairs,
-    name_cells,
-    place_cells,
-    sme2_cell,
-    variant_cell,
-    verdict_of,
-    work_cells,
-)
+from model_profiling.report import breakdown
 from model_profiling.report.charts import PARTS
 from model_profiling.report.csv_files import operator_row
 from model_profiling.report.data import ReportData
@@ -79,11 +67,11 @@ def pair_headers(before: str, after: str) -> tuple[str, ...]:
 
 
 def pair_figures(pairing: Pairing, pair: OperatorPair, *, timed: bool = True) -> tuple[str, ...]:
-    before, after = break_down(pairing.baseline), break_down(pairing.candidate)
+    before, after = breakdown.break_down(pairing.baseline), breakdown.break_down(pairing.candidate)
     ours = before.of(pair.baseline).cells[0] if timed and pair.baseline else MISSING
     theirs = after.of(pair.candidate).cells if timed and pair.candidate else (MISSING, MISSING)
-    ratio = change_cells(ours, theirs[0], pair.ratio, pair.speedup)[1] if timed else MISSING
-    return ours, *theirs, ratio, verdict_of(pair.speedup)
+    ratio = breakdown.change_cells(ours, theirs[0], pair.ratio, pair.speedup)[1] if timed else MISSING
+    return ours, *theirs, ratio, breakdown.verdict_of(pair.speedup)
 
 
 @dataclass(frozen=True, slots=True)
@@ -112,7 +100,7 @@ class OperatorView:
         figures: tuple[str, ...] = ("million operations", "data")
         if self.timed:
             figures = ("ms", "share") if self.pairing is None else pair_headers(*self.pairing.sides)
-        return (*NAME_HEADERS, *figures, "SME2", "variant", *PLACE_HEADERS)
+        return (*breakdown.NAME_HEADERS, *figures, "SME2", "variant", *breakdown.PLACE_HEADERS)
 
     @property
     def numbers(self) -> tuple[int, ...]:
@@ -127,18 +115,22 @@ class OperatorView:
     def _operators(self, sme2: Mapping[int, str]) -> Iterator[OperatorLine]:
         (series,) = self.series
         for operator in series.operators:
-            figures = break_down(series).of([operator]).cells if self.timed else work_cells((operator,))
+            figures = (
+                breakdown.break_down(series).of([operator]).cells
+                if self.timed
+                else breakdown.work_cells((operator,))
+            )
             weight = operator.typical_ms if self.timed else operator.source.flops or 0
             variant = sme2[series.place(operator)], operator.family or MISSING
-            cells = (*name_cells(operator), *figures, *variant, *place_cells(operator))
+            cells = (*breakdown.name_cells(operator), *figures, *variant, *breakdown.place_cells(operator))
             yield OperatorLine(cells, ((series, operator),), weight)
 
     def _pairs(self, pairing: Pairing, sme2: Sequence[Mapping[int, str]]) -> Iterator[OperatorLine]:
         for pair in pairing.operators:
-            figures = pair_figures(pairing, pair) if self.timed else work_cells((pair.main,))
+            figures = pair_figures(pairing, pair) if self.timed else breakdown.work_cells((pair.main,))
             timed, flops = max(pair.candidate_ms, pair.baseline_ms), pair.main.source.flops or 0
-            variant = sme2_cell(pair, pairing, *sme2), variant_cell(pair)
-            cells = (*name_cells(pair.main), *figures, *variant, *place_cells(pair.main))
+            variant = breakdown.sme2_cell(pair, pairing, *sme2), breakdown.variant_cell(pair)
+            cells = (*breakdown.name_cells(pair.main), *figures, *variant, *breakdown.place_cells(pair.main))
             sides = zip(self.series, (pair.baseline, pair.candidate), strict=True)
             inside = tuple((series, operator) for series, side in sides for operator in side)
             yield OperatorLine(cells, inside, timed if self.timed else flops)
@@ -148,7 +140,7 @@ def views_of(data: ReportData) -> list[OperatorView]:
     """Return every pair that may be shown side by side, then every series in none of them."""
     if data.analysis is None:
         return []
-    timed = compared_pairs(data)
+    timed = breakdown.compared_pairs(data)
     pairings = [(pair, pairing, True) for pair, pairing in timed]
     if not data.times.are_shown:
         pairings = [(pair, pair.pairing, False) for pair in data.pairs if pair.pairing is not None]

@@ -38,7 +38,7 @@ _WATCHED = {
     "os": "system",
     "program_sha256": "program",
 }
-"""The fields of a point to mark when they change, with the names shown. The device is fixed in a series."""
+"""The fields of a point to name when they change, as they are called. The device is fixed in a series."""
 _SHORT_HASH = 10
 
 
@@ -99,25 +99,14 @@ class SeriesKey:
 
 
 @dataclass(frozen=True, slots=True)
-class Mark:
-    """A change in the run's surroundings, such as a new version, compared with the run before."""
-
-    first: int
-    """The index of the first run that has it."""
-    what: str
-    before: str
-    after: str
-    text: str
-
-
-@dataclass(frozen=True, slots=True)
 class HistorySeries:
-    """Runs in the order they were measured; changes and marks refer to them by index."""
+    """Runs in the order they were measured; changes and news refer to them by index."""
 
     key: SeriesKey
     points: tuple[HistoryPoint, ...]
     change_points: ChangePoints
-    marks: tuple[Mark, ...]
+    news: tuple[tuple[int, str], ...]
+    """What is new in a run's surroundings, such as a version, with the first run that has it."""
 
     @property
     def changes(self) -> tuple[ChangePoint, ...]:
@@ -127,9 +116,9 @@ class HistorySeries:
     def is_arm(self) -> bool | None:
         return self.points[-1].is_arm
 
-    def marks_at(self, change: ChangePoint) -> list[str]:
+    def news_at(self, change: ChangePoint) -> list[str]:
         """Return what else changed where the level may have changed."""
-        return [mark.text for mark in self.marks if change.earliest <= mark.first <= change.latest]
+        return [text for first, text in self.news if change.earliest <= first <= change.latest]
 
 
 @dataclass(frozen=True, slots=True)
@@ -146,19 +135,18 @@ def make_series(points: Mapping[SeriesKey, Sequence[HistoryPoint]]) -> list[Hist
         ([point.median_ms for point in own], [point.error for point in own]) for own in points.values()
     ]
     return [
-        HistorySeries(key, tuple(own), changes, tuple(_marks(own)))
+        HistorySeries(key, tuple(own), changes, tuple(_news(own)))
         for (key, own), changes in zip(points.items(), find_changes_of_all(latencies), strict=True)
     ]
 
 
-def _marks(points: Sequence[HistoryPoint]) -> Iterator[Mark]:
+def _news(points: Sequence[HistoryPoint]) -> Iterator[tuple[int, str]]:
     for place, (before, after) in enumerate(itertools.pairwise(points), start=1):
         for name, label in _WATCHED.items():
             old, new = getattr(before, name), getattr(after, name)
             if old != new and old and new:
                 length = _SHORT_HASH if name == "program_sha256" else None
-                old, new = old[:length], new[:length]
-                yield Mark(place, label, old, new, f"{label} {old} -> {new}")
+                yield place, f"{label} {old[:length]} -> {new[:length]}"
 
 
 def history_facts(history: History) -> dict[str, object]:
@@ -188,12 +176,11 @@ def _series_facts(series: HistorySeries) -> dict[str, object]:
                 **asdict(change),
                 "run": run(change.first),
                 "run_before": run(change.first - 1),
-                "also_changed": series.marks_at(change),
+                "also_changed": series.news_at(change),
             }
             for change in series.changes
         ],
         "levels": [asdict(level) for level in series.change_points.levels],
-        "marks": [asdict(mark) for mark in series.marks],
         "points": [
             {
                 **{name: getattr(point, name) for name in POINT},  # `asdict` takes ten times as long
@@ -233,8 +220,8 @@ def change_sentence(series: HistorySeries, change: ChangePoint) -> str:
     where += ")"
     if change.earliest != change.latest:
         where += f"; it may have begun at any of runs {change.earliest + 1} to {change.latest + 1}"
-    marks = ", ".join(series.marks_at(change))
-    also = f"; also changed there: {marks}" if marks else ""
+    news = ", ".join(series.news_at(change))
+    also = f"; also changed there: {news}" if news else ""
     return f"{change_text(change)}{where}; first seen after run {change.found + 1}{also}."
 
 
@@ -322,11 +309,6 @@ def history_chart(series: HistorySeries, number: int = 1) -> doc.Chart:
             {"first": level.first + 0.6, "last": level.last + 1.4, "ms": level.typical}
             for level in series.change_points.levels
         ],
-        "marks": [
-            {"run": mark.first + 0.5, "what": draw.named(mark.text)}
-            for mark in series.marks
-            if mark.first >= left and mark.what != "program"  # a new one is normal
-        ],
         "changes": [
             {
                 "run": change.first + 0.5,
@@ -349,7 +331,6 @@ def history_chart(series: HistorySeries, number: int = 1) -> doc.Chart:
     tip = {"run": "run", "ms": "ms", "low": "from ms", "high": "to ms", "date": "date", "commit": "commit"}
     own: draw.Layer = {"x": "run", "color": draw.series_colour(0), "clip": True}
     layers = [
-        draw.layer("marks", "rule", x="run", tip={"what": "changed"}, strokeDash=[2, 3], color=draw.BEFORE),
         draw.layer(
             "changes", "rule", x="run", tip={"change": "change"}, color=draw.OWN_COLOUR, strokeWidth=2,
         ),

@@ -29,27 +29,8 @@ from model_profiling.core.formatting import (
     plural,
 )
 from model_profiling.program.category import Category
+from model_profiling.report import breakdown
 from model_profiling.report import document as doc
-from model_profiling.report.breakdown import (
-    NAME_HEADERS,
-    PLACE_HEADERS,
-    TRACER_SAID,
-    VARIANT_NOTE,
-    break_down,
-    compared_pairs,
-    explain_overheads,
-    gain_text,
-    name_cells,
-    pair_table,
-    place_cells,
-    proven_text,
-    series_columns,
-    series_table,
-    sme2_switch,
-    times_faster,
-    variant_cell,
-    work_cells,
-)
 from model_profiling.report.data import ReportData, headline_series
 from model_profiling.report.explorers import (
     explore_operators,
@@ -73,7 +54,7 @@ SHOWN = 10
 
 def first_picture(data: ReportData) -> doc.Chart | None:
     """Return the chart beside the answers: the headline's time by category."""
-    if compared := compared_pairs(data):
+    if compared := breakdown.compared_pairs(data):
         return category_shift(compared[0][1], "categories")
     series = headline_series(data)
     return categories_of(series, "categories") if series and series.times.are_shown else None
@@ -97,7 +78,7 @@ def operators(data: ReportData) -> list[doc.Block]:
 
 
 def categories(data: ReportData) -> list[doc.Block]:
-    if compared := compared_pairs(data):
+    if compared := breakdown.compared_pairs(data):
         (_, first), *others = compared
         return [
             *_category_change(first),
@@ -108,11 +89,11 @@ def categories(data: ReportData) -> list[doc.Block]:
         return []
     if not series.times.are_shown:
         return _work_by_category(series)
-    return [series_table(series), *_about_times([("", series)])]
+    return [breakdown.series_table(series), *_about_times([("", series)])]
 
 
 def _category_change(pairing: Pairing) -> Iterator[doc.Block]:
-    yield pair_table(pairing, pairing.sides)
+    yield breakdown.pair_table(pairing, pairing.sides)
     yield from _about_times(list(zip(pairing.sides, (pairing.baseline, pairing.candidate), strict=True)))
 
 
@@ -123,7 +104,9 @@ def _about_times(sides: Sequence[tuple[str, SeriesAnalysis]]) -> Iterator[doc.Bl
     clocks = "; ".join(dict.fromkeys(series.clock for _, series in sides))
     yield doc.Paragraph(f"With the tracer on; {'; '.join(each)}. Operator times: {clocks}.")
     yield from doc.make_list(
-        f"{f'{side}: ' if side else ''}{text}" for side, series in sides for text in explain_overheads(series)
+        f"{f'{side}: ' if side else ''}{text}"
+        for side, series in sides
+        for text in breakdown.explain_overheads(series)
     )
 
 
@@ -131,7 +114,7 @@ def _work_by_category(series: SeriesAnalysis) -> list[doc.Block]:
     rows = []
     for category in Category:
         members = [operator for operator in series.operators if operator.category is category]
-        rows.append((category.value, str(len(members)), *work_cells(members)))
+        rows.append((category.value, str(len(members)), *breakdown.work_cells(members)))
     whose = f" ({series.label})" if series.label else ""
     return [
         doc.Paragraph(
@@ -151,14 +134,14 @@ def _about_columns(data: ReportData) -> Iterator[doc.Block]:
     if data.analysis is None:
         return
     coverage = data.outlook.coverage
-    notes = ["Speedups compare turn by turn, unlike the two times."] if compared_pairs(data) else []
+    notes = ["Speedups compare turn by turn, unlike the two times."] if breakdown.compared_pairs(data) else []
     if coverage.isa and coverage.emulated and data.has_sme2 is False:
         notes.append(f"SME2 {IN_EMULATION}: an emulated run of this program used it; this CPU has none.")
-    yield doc.Paragraph(" ".join((*notes, VARIANT_NOTE)))
+    yield doc.Paragraph(" ".join((*notes, breakdown.VARIANT_NOTE)))
 
 
 def _chart(data: ReportData) -> doc.Chart | None:
-    if compared := compared_pairs(data):
+    if compared := breakdown.compared_pairs(data):
         pairing = compared[0][1]
         pairs = sorted(pairing.operators, key=lambda pair: -max(pair.candidate_ms, pair.baseline_ms))
         return operators_before_after(pairing, pairs, "operators")
@@ -179,7 +162,7 @@ def longest_operators_table(data: ReportData) -> list[doc.Block]:
     rows = [line.cells for line in lines[:SHOWN]]
     if view.timed and (rest := lines[SHOWN:]):
         sides = [
-            break_down(series).sum_of(
+            breakdown.break_down(series).sum_of(
                 operator for line in rest for owner, operator in line.inside if owner is series
             )
             for series in view.series
@@ -196,14 +179,14 @@ def changes_table(
     """Return operators before and after."""
     rows = [
         (
-            *name_cells(pair.main),
+            *breakdown.name_cells(pair.main),
             *pair_figures(pairing, pair, timed=timed),
-            variant_cell(pair),
-            *place_cells(pair.main),
+            breakdown.variant_cell(pair),
+            *breakdown.place_cells(pair.main),
         )
         for pair in listed
     ]
-    headers = (*NAME_HEADERS, *pair_headers(*sides), "variant", *PLACE_HEADERS)
+    headers = (*breakdown.NAME_HEADERS, *pair_headers(*sides), "variant", *breakdown.PLACE_HEADERS)
     return doc.make_table(headers, rows, numbers=(3, 4, 5, 6))
 
 
@@ -229,7 +212,7 @@ def what_sme2_could_bring(data: ReportData) -> list[doc.Block]:
     if not coverage.tested:
         words = f"It was not tested which operators run on SME2: {coverage.reason}. Next: "
         return [doc.Paragraph(f"{words}{as_code(coverage.next_command)}.")]
-    ran = proven_text(coverage) if coverage.operators else "Nothing"
+    ran = breakdown.proven_text(coverage) if coverage.operators else "Nothing"
     said = doc.Paragraph(f"{ran}{'; ' if coverage.operators else ': '}{coverage.reason}.")
     return [said, *_projections(outlook, data.run.series), *_missing(coverage)]
 
@@ -245,7 +228,7 @@ def _projections(outlook: Outlook, every: Collection[Series]) -> Iterator[doc.Bl
     )
     if chart := headroom_chart(outlook.projections, every):
         yield chart
-    yield doc.table_of(outlook.projections, (*series_columns(every), *_PROJECTIONS))
+    yield doc.table_of(outlook.projections, (*breakdown.series_columns(every), *_PROJECTIONS))
 
 
 def _projected(found: Projection) -> str:
@@ -256,9 +239,9 @@ def _projected(found: Projection) -> str:
 
 _PROJECTIONS: tuple[doc.TableColumn[Projection], ...] = (
     doc.Number("share of time", lambda found: percent(found.time_share)),
-    doc.Number("lowest speedup", lambda found: times_faster(found.low)),
-    doc.Number("highest speedup", lambda found: times_faster(found.high)),
-    doc.Number("limit", lambda found: times_faster(found.ceiling)),
+    doc.Number("lowest speedup", lambda found: breakdown.times_faster(found.low)),
+    doc.Number("highest speedup", lambda found: breakdown.times_faster(found.high)),
+    doc.Number("limit", lambda found: breakdown.times_faster(found.ceiling)),
     doc.Number("latency ms", lambda found: milliseconds(found.latency_ms)),
     doc.TableColumn("projected ms", _projected),
 )
@@ -286,8 +269,8 @@ def _kernels(place: PlaceEvidence, data: ReportData) -> Iterator[doc.Block]:
     listed = f"the files *{names.KERNELS_CSV}" if place is data.evidence[0] else names.EVIDENCE
     absent = data.has_sme2 is False and not place.emulated
     columns: tuple[doc.TableColumn[SeriesEvidence], ...] = (
-        *series_columns(place.series),
-        doc.TableColumn("SME2", lambda found: sme2_switch(found.sme2, absent=absent)),
+        *breakdown.series_columns(place.series),
+        doc.TableColumn("SME2", lambda found: breakdown.sme2_switch(found.sme2, absent=absent)),
         doc.TableColumn(
             "what the evidence says",
             lambda found: f"{'not proven: ' if found.sme.answer == 'unknown' else ''}{found.sme.text}",
@@ -367,7 +350,7 @@ def _finding(finding: Finding, first: SeriesAnalysis) -> doc.Item:
     elsewhere = ""
     if finding.max_gain_pct and finding.found_in.series != first.series:
         elsewhere = f", of the time of {finding.found_in.label}, not to be added to the others"
-    gain = f"{gain_text(finding)}{elsewhere}."
+    gain = f"{breakdown.gain_text(finding)}{elsewhere}."
     operators = tuple(_operator_lines(finding))
     steps = [capitalized(step).rstrip(".") for step in finding.steps]
     if len(steps) == 1:
@@ -397,7 +380,7 @@ def _operator_lines(finding: Finding) -> Iterator[doc.Text]:
     if finding.besides is not None:
         ms = f"{finding.besides.ms:.{decimals_for(finding.found_in.e2e_ms)}f} ms"
         tracing = finding.found_in.tracing
-        own = "; the tracer's part of it does not count" if tracing.share >= TRACER_SAID else ""
+        own = "; the tracer's part of it does not count" if tracing.share >= breakdown.TRACER_SAID else ""
         yield f"{finding.besides_what}: {ms}{own}"
 
 
@@ -405,7 +388,7 @@ def _spent(finding: Finding, operators: Sequence[Operator]) -> str:
     """Return `: 0.093 ms`. No share: it would be of another time than the bound's."""
     if finding.max_gain_pct is None:
         return ""
-    return f": {break_down(finding.found_in).of(operators).cells[0]} ms"
+    return f": {breakdown.break_down(finding.found_in).of(operators).cells[0]} ms"
 
 
 # Inside operators: which kernels take their time, from a sampled run.

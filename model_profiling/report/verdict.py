@@ -17,18 +17,7 @@ from model_profiling.analysis.series import OVERHEADS, SeriesAnalysis
 from model_profiling.config import names
 from model_profiling.config.series import Weight
 from model_profiling.core.formatting import capitalized, listing, milliseconds, percent, plural, size
-from model_profiling.report.breakdown import (
-    cost_text,
-    finding_text,
-    interval_text,
-    largest_parts,
-    proven_text,
-    range_text,
-    shift_text,
-    speedup_text,
-    time_shares,
-    why,
-)
+from model_profiling.report import breakdown
 from model_profiling.report.data import (
     PARITY,
     PairReport,
@@ -222,7 +211,7 @@ def _where_without_latency(data: ReportData, series: SeriesAnalysis | None) -> I
 
 def _largest(series: SeriesAnalysis) -> str:
     """Say what takes most of the time and what comes next; for an overhead, also why."""
-    (name, most), *others = sorted(time_shares(series).items(), key=lambda item: -item[1])
+    (name, most), *others = sorted(breakdown.time_shares(series).items(), key=lambda item: -item[1])
     text = f"{name} {'takes most of it' if round(most, 1) > 50 else 'is the largest part'} ({most:.1f}%)"
     # The tracer's part of an overhead does not exist in an inference without it.
     tracers = 100 * series.tracing.share
@@ -231,9 +220,9 @@ def _largest(series: SeriesAnalysis) -> str:
             text += f", then {other} ({share:.1f}%)"
             break
     if series.distorted:
-        longer = f"with the event tracer on it takes {cost_text(series)} longer"
+        longer = f"with the event tracer on it takes {breakdown.cost_text(series)} longer"
         text = f"Tracing distorts this model: {longer}. Without the tracer's own time, {text}"
-    return f"{text}. {name} is {why(series, name)}" if name in OVERHEADS else text
+    return f"{text}. {name} is {breakdown.why(series, name)}" if name in OVERHEADS else text
 
 
 # What does SME2 change?
@@ -248,20 +237,20 @@ def _sme2(data: ReportData, question: NotTested | None) -> Iterator[str]:
         elif none := _no_kernel(data):
             yield none
         elif pair.speedup.verdict is not Verdict.NO_CHANGE and pair.side_by_side:
-            yield shift_text(*largest_parts(pair.side_by_side), pair.side_by_side.sides)
+            yield breakdown.shift_text(*breakdown.largest_parts(pair.side_by_side), pair.side_by_side.sides)
         return
     coverage, projection = data.outlook.coverage, data.outlook.headline
     # Little or nothing on SME2: the reason of most of the arithmetic.
     why_not = f", because {coverage.missing_reasons[0].reason}" if coverage.is_low else ""
     if projection is not None:
         cpu = f"this CPU ({data.cpu}) has no SME2"
-        yield f"Projected, not measured: {range_text(projection)} as fast; {cpu}."
-        yield f"{proven_text(coverage)}{why_not}."
+        yield f"Projected, not measured: {breakdown.range_text(projection)} as fast; {cpu}."
+        yield f"{breakdown.proven_text(coverage)}{why_not}."
         yield f"On this CPU, those operators take {percent(projection.time_share)} of the time."
         return
     evidence = _no_kernel(data) or proof(data)
     if coverage.tested and coverage.operators:
-        yield f"{proven_text(coverage)}{why_not}."
+        yield f"{breakdown.proven_text(coverage)}{why_not}."
     elif coverage.tested:
         yield f"Nothing: {coverage.reason}."
     elif evidence:
@@ -279,7 +268,7 @@ def _change_text(pair: PairReport) -> str:
     found = pair.speedup
     before, after = milliseconds(found.baseline_median), milliseconds(found.candidate_median)
     tracer = ", with the event tracer on" if pair.with_tracer else ""
-    interval = f" ({interval_text(found)})" if found.low is not None else ""
+    interval = f" ({breakdown.interval_text(found)})" if found.low is not None else ""
     times = f"{before} ms without SME2, {after} ms with it{found.mark}{tracer}{interval}"
     ratio = "" if found.ratio is None else f"{found.ratio:.2f}x"
     threads = pair.pair.candidate.threads
@@ -329,7 +318,7 @@ def _next(data: ReportData, question: NotTested | None) -> Iterator[tuple[str, N
         none = "No change is known that would let these operators reach SME2."
         yield f"To reach SME2: {misses[0].action}." if misses and misses[0].has_cure else none, None
         first, question = [found for found in first if found.id != "misses-sme2"], None
-    advice = [(finding_text(found), None) for found in first]
+    advice = [(breakdown.finding_text(found), None) for found in first]
     measuring = []
     if question:
         aim = "see what runs on SME2" if question.what == SME2_KERNELS else "measure SME2"
@@ -368,7 +357,7 @@ def _notes(data: ReportData) -> Iterator[str]:
         yield from _other_pairs(data, pair)
     coverage = data.outlook.coverage
     if pair is not None and coverage.tested and coverage.operators:
-        yield f"{proven_text(coverage)}."
+        yield f"{breakdown.proven_text(coverage)}."
     elif pair is not None and (proven := proof(data)):
         yield proven
     for source, found in mismatched(data):
@@ -386,7 +375,7 @@ def _other_pairs(data: ReportData, told: PairReport | None) -> Iterator[str]:
     for pair in others[:_TOLD]:
         found = pair.speedup
         times = f"{milliseconds(found.baseline_median)} to {milliseconds(found.candidate_median)} ms"
-        yield f"{pair.label}: {found.verdict.value}, {speedup_text(found)}; {times}{found.mark}."
+        yield f"{pair.label}: {found.verdict.value}, {breakdown.speedup_text(found)}; {times}{found.mark}."
     if len(others) > _TOLD:
         yield f"{len(others) - _TOLD} more comparisons are in {names.METRICS}."
     reasons: dict[str, list[str]] = {}

@@ -158,9 +158,9 @@ def test_a_latency_that_went_up_is_found_in_runs_that_were_added(tmp_path: Path)
     (change,) = series.changes
     assert series.points[change.first].date.startswith("2026-01-17")
     assert change.change == pytest.approx(0.06, abs=0.01)
-    (mark,) = series.marks
-    assert series.marks_at(change) == [] and mark.text.startswith("kit ")
-    assert series.points[mark.first].date.startswith("2026-01-21")
+    ((first, text),) = series.news
+    assert series.news_at(change) == [] and text.startswith("kit ")
+    assert series.points[first].date.startswith("2026-01-21")
 
 
 @pytest.mark.slow
