@@ -11,16 +11,8 @@ from pathlib import Path
 
 from model_profiling.config import names
 from model_profiling.core.formatting import MISSING, listing, milliseconds, percent, plural, several
+from model_profiling.report import breakdown
 from model_profiling.report import document as doc
-from model_profiling.report.breakdown import (
-    median_cell,
-    median_change,
-    number_cell,
-    series_columns,
-    sme2_switch,
-    speedup_text,
-    spread_cell,
-)
 from model_profiling.report.costs import accuracy, loading, memory, threads
 from model_profiling.report.data import ExperimentReport, PairReport, ReportData
 from model_profiling.report.run_charts import latency_chart, latency_samples
@@ -92,7 +84,7 @@ def _interval(found: Speedup) -> str:
 
 def _threads(pair: PairReport) -> str:
     sides = pair.pair.baseline, pair.pair.candidate
-    return " → ".join(dict.fromkeys(number_cell(side.threads) for side in sides))
+    return " → ".join(dict.fromkeys(breakdown.number_cell(side.threads) for side in sides))
 
 
 _SPEEDUPS: tuple[doc.TableColumn[PairReport], ...] = (
@@ -102,7 +94,7 @@ _SPEEDUPS: tuple[doc.TableColumn[PairReport], ...] = (
     doc.Number("threads", _threads),
     doc.Number("baseline ms", lambda pair: milliseconds(pair.speedup.baseline_median)),
     doc.Number("candidate ms", lambda pair: milliseconds(pair.speedup.candidate_median)),
-    doc.Number("change", lambda pair: median_change(pair.speedup)),
+    doc.Number("change", lambda pair: breakdown.median_change(pair.speedup)),
     doc.Number(
         "speedup", lambda pair: MISSING if pair.speedup.ratio is None else f"{pair.speedup.ratio:.3f}x"
     ),
@@ -113,11 +105,11 @@ _SPEEDUPS: tuple[doc.TableColumn[PairReport], ...] = (
 
 def _latency_table(measured: Sequence[ExperimentReport], data: ReportData, unit: str) -> doc.ShownTable:
     columns: tuple[doc.TableColumn[ExperimentReport], ...] = (
-        *series_columns(data.run.series),
+        *breakdown.series_columns(data.run.series),
         doc.TableColumn("SME2", lambda row: _switch(row, data)),
-        doc.Number(unit, lambda row: number_cell(row.latency.rounds if row.latency else None)),
-        doc.Number("median ms", lambda row: median_cell(row.untraced)),
-        doc.TableColumn("5% to 95%", lambda row: spread_cell(row.untraced)),
+        doc.Number(unit, lambda row: breakdown.number_cell(row.latency.rounds if row.latency else None)),
+        doc.Number("median ms", lambda row: breakdown.median_cell(row.untraced)),
+        doc.TableColumn("5% to 95%", lambda row: breakdown.spread_cell(row.untraced)),
         doc.Number("mean ms", lambda row: milliseconds(row.untraced.mean if row.untraced else None)),
         doc.Number("deviation", lambda row: percent(row.untraced.robust_cv if row.untraced else None)),
         doc.TableColumn("measured", lambda row: row.latency.measured if row.latency else MISSING),
@@ -128,7 +120,7 @@ def _latency_table(measured: Sequence[ExperimentReport], data: ReportData, unit:
 def _switch(row: ExperimentReport, data: ReportData) -> str:
     disabled = row.result.disable if row.result else ()
     rest = [name for name in disabled if name not in ("sme2", "sme")]
-    text = sme2_switch(row.sme2, absent=data.has_sme2 is False)
+    text = breakdown.sme2_switch(row.sme2, absent=data.has_sme2 is False)
     return f"{text} (without {', '.join(rest)})" if rest and row.sme2 is not None else text
 
 
@@ -253,16 +245,17 @@ def ladder_table(data: ReportData) -> doc.ShownTable:
     }
     gains = {pair.pair.candidate: pair.speedup for pair in data.pairs}
     columns: tuple[doc.TableColumn[ExperimentReport], ...] = (
-        *series_columns(data.run.series),
+        *breakdown.series_columns(data.run.series),
         doc.TableColumn(
             "kernels that ran", lambda row: row.problem or ran.get(row.series) or "no KleidiAI kernel"
         ),
     )
     if data.timed:
         columns += (
-            doc.Number("median ms", lambda row: median_cell(row.summary)),
+            doc.Number("median ms", lambda row: breakdown.median_cell(row.summary)),
             doc.Number(
-                "buys", lambda row: speedup_text(gains[row.series]) if row.series in gains else MISSING
+                "buys",
+                lambda row: breakdown.speedup_text(gains[row.series]) if row.series in gains else MISSING,
             ),
         )
     return doc.table_of(data.experiments, columns)

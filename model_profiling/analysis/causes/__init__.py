@@ -5,17 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
-from model_profiling.analysis.causes.avoidable import (
-    cancelling_transposes,
-    conversions,
-    copies,
-    layout_changes,
-    same_each_time,
-)
-from model_profiling.analysis.causes.language import cache_copies, unused_scores
-from model_profiling.analysis.causes.matrix import depthwise_as_igemm, matrix_bound, precision_not_as_asked
+from model_profiling.analysis.causes import avoidable, language, matrix, sme2
 from model_profiling.analysis.causes.outside import outside
-from model_profiling.analysis.causes.sme2 import misses_sme2, sme2_no_faster, sme2_slower, wrong_layer_norms
 from model_profiling.analysis.coverage import Sme2Coverage
 from model_profiling.analysis.findings import Finding, Free, SeriesCase, identities
 from model_profiling.analysis.pairing import Pairing
@@ -87,20 +78,20 @@ def _once(run: Run, findings: Sequence[Finding], pairings: Sequence[Pairing]) ->
 Cause = Callable[[SeriesCase, Free], Finding | None]
 
 CAUSES: tuple[Cause, ...] = (
-    sme2_slower,
-    sme2_no_faster,
-    same_each_time,
-    cancelling_transposes,
-    cache_copies,
-    unused_scores,
+    sme2.sme2_slower,
+    sme2.sme2_no_faster,
+    avoidable.same_each_time,
+    avoidable.cancelling_transposes,
+    language.cache_copies,
+    language.unused_scores,
     outside,
-    layout_changes,
-    conversions,
-    depthwise_as_igemm,
-    copies,
-    matrix_bound,
+    avoidable.layout_changes,
+    avoidable.conversions,
+    matrix.depthwise_as_igemm,
+    avoidable.copies,
+    matrix.matrix_bound,
 )
 """Causes of lost time. An earlier cause takes its operators from later ones."""
 
-OBSERVATIONS: tuple[Cause, ...] = (precision_not_as_asked, wrong_layer_norms, misses_sme2)
+OBSERVATIONS: tuple[Cause, ...] = (matrix.precision_not_as_asked, sme2.wrong_layer_norms, sme2.misses_sme2)
 """What takes no operators from others: nothing bounds it, or it is about the whole."""
