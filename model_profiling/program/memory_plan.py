@@ -119,18 +119,3 @@ def _computed_by(graph: ProgramGraph, method: Method, step: Instruction, number:
 
 def _place(ref: SourceRef | None) -> tuple[str, str]:
     return (ref.layer, ref.short_line) if ref else ("", "")
-
-
-def heaviest_layers(graph: ProgramGraph, method: Method) -> tuple[str, ...]:
-    """Return the layer with the most weights of each of XNNPACK's delegates; empty where it is unknown."""
-    layers = []
-    for delegate in method.delegates:
-        if delegate.backend == "XnnpackBackend":
-            weights = {
-                node.debug_handle: sum(tensor.nbytes for tensor in node.inputs if tensor.constant)
-                for node in delegate.nodes
-            }
-            heaviest = max(weights, key=lambda handle: weights[handle], default=None)
-            known = graph.record if heaviest is not None and weights[heaviest] else None
-            layers.append(_place(known.ref(method.name, heaviest or 0) if known else None)[0])
-    return tuple(layers)

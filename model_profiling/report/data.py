@@ -230,7 +230,7 @@ def report_data(run: Run, analysis: RunAnalysis | None, title: str | None = None
 def _evidence(run: Run, analysis: RunAnalysis | None) -> tuple[PlaceEvidence, ...]:
     """Return the evidence that the analysis gathered for this run, or else gather it."""
     proven = analysis.proven if analysis else None
-    if proven is None or run.whole is not run:
+    if analysis is None or proven is None or analysis.run.whole is not run:
         return gather_evidence(run, analysis.series if analysis else ())
     if proven.damaged:
         raise proven.damaged
