@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 from said import says, says_together
-from strategies import Block, Dump, ProfileEvent
+from strategies import dump_of_calls
 
 from model_profiling.analysis.causes import advise
 from model_profiling.analysis.causes.outside import outside, why_outside
@@ -14,7 +14,7 @@ from model_profiling.analysis.findings import Finding, SeriesCase
 from model_profiling.analysis.operators import DumpAnalysis, analyse_dump
 from model_profiling.analysis.pairing import pair_series
 from model_profiling.analysis.run import RunAnalysis
-from model_profiling.analysis.series import series_of
+from model_profiling.analysis.series import SeriesAnalysis, series_of
 from model_profiling.analysis.series_views import Call as TimedCall
 from model_profiling.analysis.series_views import Calls
 from model_profiling.analysis.sources import OperatorSource
@@ -28,35 +28,25 @@ from model_profiling.runs import Times, run
 from model_profiling.runs.metrics import Latency
 from model_profiling.statistics.latency import summarize
 
-Call = tuple[str, list[tuple[str, int]]]
+CONV = ("Convolution (NHWC, F16) IGEMM #1", 1000)
+PART = ("DELEGATE_CALL", [CONV])
 
 
 def dump_of(calls, *, experiment="made", threads=None, times=Times.HARDWARE, round=0, sme2=None):
-    """A dump of one run: calls with their operators, each (name, microseconds), 1 us around each call."""
-    clock, events = 0, []
-    for number, (kind, operators) in enumerate(calls):
-        start = clock
-        clock += 500
-        for name, spent in operators:
-            named = (None, name) if kind == "DELEGATE_CALL" else (name, None)
-            events.append(ProfileEvent(named[0], 0, number, -1, named[1], None, clock, clock + spent * 1000))
-            clock += spent * 1000
-        clock += 500
-        events.append(ProfileEvent(kind, 0, number, -1, None, None, start, clock))
-    events.append(ProfileEvent("Method::execute", -1, 0, -1, None, None, 0, clock))
-    content = Dump((Block("Execute", -1, (), tuple(events)),), True, False).to_bytes()
     dump = run.Dump(Path("made.etdump"), Series(experiment, threads), times, round, sme2=sme2)
-    return analyse_dump(read_etdump(content), dump)
+    return analyse_dump(read_etdump(dump_of_calls(calls)), dump)
+
+
+def kernel(name: str, us: int) -> tuple[str, list[tuple[str, int]]]:
+    """The call of an operator outside delegates."""
+    return "OPERATOR_CALL", [(f"native_call_{name}", us)]
 
 
 def with_sources(dump: DumpAnalysis, **sources: OperatorSource) -> DumpAnalysis:
     """Replace what is known about operators, by the first word of their names."""
-    return replace(
-        dump,
-        operators=tuple(
-            replace(one, source=sources.get(one.name.split()[0], one.source)) for one in dump.operators
-        ),
-    )
+    known = [sources.get(one.name.split()[0], one.source) for one in dump.operators]
+    pairs = zip(dump.operators, known, strict=True)
+    return replace(dump, operators=tuple(replace(one, source=source) for one, source in pairs))
 
 
 def causes(*arguments: object, **options: object) -> list[Finding]:
@@ -69,7 +59,15 @@ def found(dump: DumpAnalysis, **options: object) -> dict[str, Finding]:
     return {finding.id: finding for finding in causes([series_of([dump])], **options)}
 
 
-CONV = ("Convolution (NHWC, F16) IGEMM #1", 1000)
+def off_and_on(before, after, threads=(None, None), **sources: OperatorSource) -> list[SeriesAnalysis]:
+    """Six rounds of one delegate's operators without SME2, and six with it."""
+
+    def rounds(name: str, operators, count: int | None) -> SeriesAnalysis:
+        said = {"experiment": name, "threads": count, "sme2": name == "on"}
+        dumps = [dump_of([("DELEGATE_CALL", operators)], **said, round=number) for number in range(6)]
+        return series_of([with_sources(dump, **sources) for dump in dumps])
+
+    return [rounds("off", before, threads[0]), rounds("on", after, threads[1])]
 
 
 def test_data_movement_is_two_causes_that_share_no_operator() -> None:
@@ -89,17 +87,10 @@ def test_data_movement_is_two_causes_that_share_no_operator() -> None:
 
 def test_inserted_transposes_say_where_they_stand() -> None:
     dump = dump_of([("DELEGATE_CALL", [CONV, ("Transpose (ND, X16) #1", 100), ("Sigmoid (NC) #1", 50)])])
-    finding = found(
-        with_sources(
-            dump,
-            Transpose=OperatorSource(origin="lowering"),
-            Convolution=OperatorSource(
-                origin="model",
-                node_kind="Conv2d",
-                place=SourceRef(module_path="features.0", file="/home/user/net.py", line=12),
-            ),
-        )
-    )["layout-changes"]
+    place = SourceRef(module_path="features.0", file="/home/user/net.py", line=12)
+    conv = OperatorSource(origin="model", node_kind="Conv2d", place=place)
+    known = with_sources(dump, Transpose=OperatorSource(origin="lowering"), Convolution=conv)
+    finding = found(known)["layout-changes"]
     assert finding.evidence["added_by_lowering"] == 1 and "that lowering added" in finding.title
     assert finding.max_gain_pct == pytest.approx(100 * 100 / 1151, abs=0.01)
     (concern,) = finding.concerns
@@ -108,8 +99,7 @@ def test_inserted_transposes_say_where_they_stand() -> None:
 
 
 def test_fragmentation_counts_the_calls_and_what_lies_between() -> None:
-    part = ("DELEGATE_CALL", [CONV])
-    dump = dump_of([part, ("OPERATOR_CALL", [("native_call_topk.values", 200)]), part])
+    dump = dump_of([PART, kernel("topk.values", 200), PART])
     findings = found(dump)
     assert set(findings) == {"outside-delegates"}, "one cause, one item"
     finding = findings["outside-delegates"]
@@ -120,7 +110,9 @@ def test_fragmentation_counts_the_calls_and_what_lies_between() -> None:
     assert finding.evidence["calls_joined"] == 1
     says(finding.title, "bring", "1 reduction operator")
     assert "why is not known" in finding.action
-    assert found(dump_of([part])) == {}, "a model that only computes"
+    assert found(dump_of([PART])) == {}, "a model that only computes"
+    assert not found(dump_of([PART, kernel("topk.values", 15)])), "it cannot save two percent"
+    assert "outside-delegates" in found(dump_of([PART, kernel("topk.values", 30)]))
 
 
 def explained(dump: DumpAnalysis, *undelegated: Undelegated) -> DumpAnalysis:
@@ -141,13 +133,9 @@ EMBEDDING = Undelegated(
 
 
 def test_what_the_export_has_no_reason_for_is_no_promise() -> None:
-    part = ("DELEGATE_CALL", [CONV])
     others = ("executorch_prim::et_view.default", "aten::_local_scalar_dense", "aten::topk.values")
-    calls = [
-        ("OPERATOR_CALL", [(name, spent)])
-        for name, spent in (("gelu.out", 200), *((each, 900) for each in others))
-    ]
-    finding = found(explained(dump_of([part, *calls, part]), GELU))["outside-delegates"]
+    calls = [("OPERATOR_CALL", [each]) for each in (("gelu.out", 200), *((name, 900) for name in others))]
+    finding = found(explained(dump_of([PART, *calls, PART]), GELU))["outside-delegates"]
     assert finding.title == "Bring 1 gelu operator into the delegate (model.py:31)"
     says(finding.action, "no cure is known for reshape, scalar read and reduction", "does not count it")
     assert "not exported by this kit" not in finding.action
@@ -156,27 +144,9 @@ def test_what_the_export_has_no_reason_for_is_no_promise() -> None:
         assert (why := whys[kind]) and said in why.reason
 
 
-@pytest.mark.parametrize("times", [Times.HARDWARE, Times.EMULATED])
-def test_what_is_outside_is_named_with_its_line_reason_and_replacement(times: Times) -> None:
-    part = ("DELEGATE_CALL", [CONV])
-    gelu = ("OPERATOR_CALL", [("native_call_gelu.out", 200)])
-    finding = found(explained(dump_of([part, gelu, part], times=times), GELU))["outside-delegates"]
-    says(finding.title, "bring", "1 gelu operator", GELU.source)
-    says(finding.action, GELU.reason, GELU.replacement)
-    assert finding.evidence["delegate_calls"] == 2 and finding.evidence["calls_joined"] == 1
-    (concern,) = finding.concerns
-    assert concern.where == "model.py:31" and concern.note == GELU.reason
-    (told,) = finding.as_dict()["evidence"]["operators"]  # type: ignore[index]
-    assert (told["reason"], told["why"], told["call"]) == (GELU.reason, "refused", "gelu")
-    assert told["replacement"] == GELU.replacement and told["parts_delegates"] == 1
-    assert (finding.max_gain_pct is None) is (times is Times.EMULATED)
-
-
 def test_what_nothing_helps_is_named_and_left_out_of_the_bound() -> None:
-    part = ("DELEGATE_CALL", [CONV])
-    gelu = ("OPERATOR_CALL", [("native_call_gelu.out", 200)])
-    embedding = ("OPERATOR_CALL", [("native_call_embedding.out", 300)])
-    both = explained(dump_of([part, gelu, part, embedding, part]), GELU, EMBEDDING)
+    gelu, embedding = kernel("gelu.out", 200), kernel("embedding.out", 300)
+    both = explained(dump_of([PART, gelu, PART, embedding, PART]), GELU, EMBEDDING)
     finding = found(both)["outside-delegates"]
     says(finding.title, "bring", "1 gelu operator", GELU.source)
     says_together(finding.action, "no cure", "embedding", EMBEDDING.source)
@@ -186,20 +156,25 @@ def test_what_nothing_helps_is_named_and_left_out_of_the_bound() -> None:
     says_together(last, "no cure", "embedding")
     assert finding.max_gain_pct == pytest.approx(100 * 202 / 3505, abs=0.01)
     assert {concern.facts["call"] for concern in finding.concerns} == {"gelu", "embedding"}
-    alone = explained(dump_of([part, part, part, embedding, part]), EMBEDDING)
+    assert {(one.where, one.note) for one in finding.concerns} >= {("model.py:31", GELU.reason)}
+    (told,) = (one for one in finding.as_dict()["evidence"]["operators"] if one["call"] == "gelu")
+    assert (told["reason"], told["why"], told["call"]) == (GELU.reason, "refused", "gelu")
+    assert told["replacement"] == GELU.replacement and told["parts_delegates"] == 1
+    untimed = explained(dump_of([PART, gelu, PART], times=Times.EMULATED), GELU)
+    assert found(untimed)["outside-delegates"].max_gain_pct is None
+    alone = explained(dump_of([PART, PART, PART, embedding, PART]), EMBEDDING)
     finding = found(alone)["outside-delegates"]
     says(finding.title, "no cure", "1 embedding operator", EMBEDDING.source)
     says_together(finding.action, "no cure", "XNNPACK", "integers")
     assert finding.evidence["calls_joined"] == 0 and finding.besides is None
-    constant = explained(dump_of([part, gelu, part]), replace(GELU, constant=True))
+    constant = explained(dump_of([PART, gelu, PART]), replace(GELU, constant=True))
     assert found(constant)["outside-delegates"].evidence["calls_joined"] == 0, "it waits for no delegate"
 
 
 def test_a_line_outside_that_takes_much_is_named_even_where_no_cure_is_known() -> None:
     """Never nothing to do while one line outside the delegate takes more than a tenth of the time."""
     part = ("DELEGATE_CALL", [("Sigmoid (NC) #1", 1000)])
-    gelu = ("OPERATOR_CALL", [("native_call_gelu.out", 5)])
-    embedding = ("OPERATOR_CALL", [("native_call_embedding.out", 600)])
+    gelu, embedding = kernel("gelu.out", 5), kernel("embedding.out", 600)
     series = series_of([explained(dump_of([part, gelu, part, embedding, part]), GELU, EMBEDDING)])
     finding = {each.id: each for each in causes([series])}["outside-delegates"]
     says(finding.title, "no cure", "1 embedding operator", EMBEDDING.source)
@@ -221,9 +196,8 @@ EXPANDED = replace(
 
 @pytest.mark.parametrize(("by_kit_us", "offered"), [(200, True), (5, False)])
 def test_what_optimize_changes_and_what_is_left_to_a_person_is_said(by_kit_us: int, offered: bool) -> None:
-    part, calls = ("DELEGATE_CALL", [CONV]), []
-    for name, spent in (("expand_copy", by_kit_us), ("convolution", 300), ("embedding", 10)):
-        calls += [part, ("OPERATOR_CALL", [(f"native_call_{name}.out", spent)])]
+    outside_us = (("expand_copy", by_kit_us), ("convolution", 300), ("embedding", 10))
+    calls = [call for name, us in outside_us for call in (PART, kernel(f"{name}.out", us))]
     dump = explained(dump_of(calls), EXPANDED, WEIGHTED, replace(EMBEDDING, instruction=5))
     finding = found(dump)["outside-delegates"]
     says(finding.title, "2 of 3 operators")
@@ -233,29 +207,7 @@ def test_what_optimize_changes_and_what_is_left_to_a_person_is_said(by_kit_us: i
         says(finding.action, "no rule for the `expand` inside matmul", "(batched matmul)", "`conv1d` by hand")
 
 
-def test_what_another_finding_has_parts_no_delegates_where_no_input_reaches_it() -> None:
-    part = ("DELEGATE_CALL", [CONV])
-    mask = ("OPERATOR_CALL", [("native_call_full.out", 100)])
-    gelu = ("OPERATOR_CALL", [("native_call_gelu.out", 200)])
-    fixed = replace(GELU, call="full", constant=True, instruction=1)
-    dump = explained(dump_of([part, mask, gelu, part]), fixed, replace(GELU, instruction=2))
-    series = series_of([dump])
-    finding = outside(SeriesCase(series), [each for each in series.operators if "full" not in each.name])
-    assert finding is not None and finding.evidence["calls_joined"] == 1
-
-
-def test_delegates_that_nothing_parts_are_no_advice_and_none_at_all_is() -> None:
-    """Two calls in a row were parted by the partitioner: nothing in the model joins them."""
-    assert not found(dump_of([("DELEGATE_CALL", [CONV])] * 4))
-    before = ("OPERATOR_CALL", [("native_call_topk.values", 200)])
-    first = found(dump_of([before, ("DELEGATE_CALL", [CONV]), ("DELEGATE_CALL", [CONV])]))
-    assert first["outside-delegates"].evidence["calls_joined"] == 0
-    assert "join" not in first["outside-delegates"].action
-    finding = found(dump_of([("OPERATOR_CALL", [("native_call_addmm.out", 500)])]))["outside-delegates"]
-    assert "--backend xnnpack" in finding.action
-
-
-def test_what_a_call_costs_does_not_grow_with_its_operators() -> None:
+def test_calls_cost_what_they_do_and_what_nothing_parts_is_no_advice() -> None:
     """A delegate's whole microseconds lose a part of each operator: that is no price of its call."""
     small, large = (
         TimedCall(number, True, 1 + 9 * number, 500.0 + 400 * (1 + 9 * number)) for number in (0, 1)
@@ -266,36 +218,28 @@ def test_what_a_call_costs_does_not_grow_with_its_operators() -> None:
     falling = Calls((small, replace(large, beside_ns=100.0)), 0.0)
     assert falling.entering_ns == pytest.approx(100), "never more than the cheapest"
     assert Calls((), 0.0).entering_ns == 0.0
-
-
-def test_what_cannot_save_two_percent_is_no_advice() -> None:
-    outside = ("OPERATOR_CALL", [("native_call_topk.values", 30)])
-    assert "outside-delegates" in found(dump_of([("DELEGATE_CALL", [CONV]), outside]))
-    less = ("OPERATOR_CALL", [("native_call_topk.values", 15)])
-    assert not found(dump_of([("DELEGATE_CALL", [CONV]), less]))
-
-
-def test_conversions_between_number_formats_are_named() -> None:
-    dump = dump_of([("DELEGATE_CALL", [CONV, ("Convert (NC) #1", 100)])])
-    findings = found(dump)
-    assert set(findings) == {"quantize-dequantize"}
-    assert [each.operator.kind for each in findings["quantize-dequantize"].concerns] == ["convert"]
+    # Two calls in a row were parted by the partitioner: nothing in the model joins them.
+    assert not found(dump_of([PART] * 4))
+    first = found(dump_of([kernel("topk.values", 200), PART, PART]))
+    assert first["outside-delegates"].evidence["calls_joined"] == 0
+    assert "join" not in first["outside-delegates"].action
+    finding = found(dump_of([kernel("addmm.out", 500)]))["outside-delegates"]
+    assert "--backend xnnpack" in finding.action
+    fixed = replace(GELU, call="full", constant=True, instruction=1)
+    calls = [PART, kernel("full.out", 100), kernel("gelu.out", 200), PART]
+    dump = explained(dump_of(calls), fixed, replace(GELU, instruction=2))
+    series = series_of([dump])
+    finding = outside(SeriesCase(series), [each for each in series.operators if "full" not in each.name])
+    assert finding is not None and finding.evidence["calls_joined"] == 1
 
 
 @pytest.mark.parametrize("times", [Times.EMULATED, Times.TRACED, Times.UNKNOWN])
-def test_no_advice_comes_from_times_that_are_no_latencies(times: Times) -> None:
+def test_times_that_are_no_latencies_tell_structure_without_a_bound(times: Times) -> None:
     moving = ("DELEGATE_CALL", [CONV, ("Transpose (ND, X16) #1", 700)])
     assert found(dump_of([moving])) and not found(dump_of([moving], times=times))
     sweep = [series_of([dump_of([moving], threads=threads, times=times)]) for threads in (1, 2)]
     assert not causes(sweep)
-
-
-@pytest.mark.parametrize("times", [Times.EMULATED, Times.TRACED, Times.UNKNOWN])
-def test_structure_is_told_without_a_bound_where_times_say_nothing(times: Times) -> None:
-    calls: list[Call] = [
-        ("DELEGATE_CALL", [CONV, ("Transpose (ND, X16) #1", 700)]),
-        ("OPERATOR_CALL", [("native_call_topk.values", 5)]),
-    ]
+    calls = [moving, kernel("topk.values", 5)]
     dump = with_sources(dump_of(calls, times=times), Transpose=OperatorSource(origin="lowering"))
     findings = found(dump)
     assert list(findings) == ["outside-delegates", "layout-changes"]
@@ -316,21 +260,13 @@ def test_matrix_operators_that_sme2_did_not_help_carry_a_reason() -> None:
         ("Fully Connected (NC, PF16) GEMM #1", 120),
         ("Transpose (ND, X16) #1", 100),
     ]
-    off, on = (
-        series_of(
-            [dump_of([("DELEGATE_CALL", calls)], experiment=name, sme2=sme2, round=n) for n in range(6)]
-        )
-        for name, sme2, calls in (("off", False, before), ("on", True, after))
-    )
+    off, on = off_and_on(before, after)
     findings = {finding.id: finding for finding in causes([off, on], [pair_series(off, on)])}
     (same,) = findings["sme2-no-faster"].concerns
     says(str(same.facts["may_be_because"]), "no SME2 kernel", "depthwise")
     says(findings["sme2-no-faster"].action, "--dtype all")
-    (probed,) = (
-        each.action
-        for each in causes([off, on], [pair_series(off, on)], executorch="1.5.1+cpu")
-        if each.id == "sme2-no-faster"
-    )
+    of_release = causes([off, on], [pair_series(off, on)], executorch="1.5.1+cpu")
+    (probed,) = (each.action for each in of_release if each.id == "sme2-no-faster")
     says(probed, "depthwise convolutions reach SME2 in no number format", "convolutions reach SME2 in fp32")
     slower = findings["sme2-slower"]
     assert slower.concerns[0].facts["kernel_after"] == "PF16" and "packing" in slower.action
@@ -349,40 +285,15 @@ def test_matrix_operators_that_sme2_did_not_help_carry_a_reason() -> None:
 
 
 @pytest.mark.parametrize(
-    ("name", "source", "reported", "said"),
-    [
-        (
-            "Fully",
-            OperatorSource(output_shape=(1, 10)),
-            "XNNPACK issue 10719",
-            "more than one row.*1x1 convolution",
-        ),
-        ("Fully", OperatorSource(output_shape=(64, 10)), "", "matrices larger"),
-    ],
+    ("rows", "reported", "said"),
+    [(1, "XNNPACK issue 10719", "more than one row.*1x1 convolution"), (64, "", "matrices larger")],
 )
-def test_what_sme2_slows_down_is_named_with_its_cost_and_what_to_do(name, source, reported, said):
-    path = {
-        "Fully": "Fully Connected (NC, {}F16) GEMM #1",
-        "Convolution": "Convolution (NHWC, {}F16) IGEMM #1",
-    }
-    work = ("Add (ND, F16) #1", 800)
-    off, on = (
-        series_of(
-            [
-                with_sources(
-                    dump_of(
-                        [("DELEGATE_CALL", [(path[name].format("P" if sme2 else ""), spent), work])],
-                        experiment=str(sme2),
-                        sme2=sme2,
-                        round=n,
-                    ),
-                    **{name: source},
-                )
-                for n in range(6)
-            ]
-        )
-        for sme2, spent in ((False, 90), (True, 120))
+def test_what_sme2_slows_down_is_named_with_its_cost_and_what_to_do(rows, reported, said):
+    before, after = (
+        [(f"Fully Connected (NC, {family}) GEMM #1", spent), ("Add (ND, F16) #1", 800)]
+        for family, spent in (("F16", 90), ("PF16", 120))
     )
+    off, on = off_and_on(before, after, Fully=OperatorSource(output_shape=(rows, 10)))
     (slower,) = (one for one in causes([off, on], [pair_series(off, on)]) if one.id == "sme2-slower")
     (concern,) = slower.concerns
     assert concern.facts["lost_ms"] == pytest.approx(0.03)
@@ -392,46 +303,26 @@ def test_what_sme2_slows_down_is_named_with_its_cost_and_what_to_do(name, source
 
 
 def test_nothing_is_said_of_sme2_about_other_threads_or_what_may_not_be_compared() -> None:
-    off, on = (
-        series_of([dump_of([("DELEGATE_CALL", [CONV])], experiment=name, threads=n, sme2=n == 2, round=r)
-                   for r in range(6)])
-        for name, n in (("off", 1), ("on", 2))
-    )  # fmt: skip
+    off, on = off_and_on([CONV], [CONV], threads=(1, 2))
     assert not [found for found in causes([off, on], [pair_series(off, on)]) if "sme2" in found.id]
-    calls = [("DELEGATE_CALL", [CONV])]
-    off, on = (
-        series_of([dump_of(calls, experiment=str(sme2), sme2=sme2, round=n) for n in range(6)])
-        for sme2 in (False, True)
-    )
+    off, on = off_and_on([CONV], [CONV])
     assert {found.id for found in causes([off, on], [pair_series(off, on)])} == {"sme2-no-faster"}
     assert not causes([off, on], [pair_series(off, on, not_comparable="this CPU has no SME2")])
 
 
 def test_no_finding_is_without_a_number() -> None:
-    dump = dump_of(
-        [
-            ("DELEGATE_CALL", [CONV, ("Copy (NC, X16) #1", 700), ("Convert (NC) #1", 100)]),
-            ("OPERATOR_CALL", [("native_call_topk.values", 600)]),
-            ("DELEGATE_CALL", [CONV]),
-        ]
-    )
+    moving = ("DELEGATE_CALL", [CONV, ("Copy (NC, X16) #1", 700), ("Convert (NC) #1", 100)])
+    dump = dump_of([moving, kernel("topk.values", 600), PART])
     findings = causes([series_of([dump])])
     gains = [one.max_gain_pct or 0.0 for one in findings]
-    assert len(findings) == 3 and gains == sorted(gains, reverse=True)
+    assert {one.id for one in findings} == {"data-movement", "quantize-dequantize", "outside-delegates"}
+    assert gains == sorted(gains, reverse=True)
     assert sum(gains) < 100, "no time is in two bounds"
     every = [operator.identity for finding in findings for operator in finding.operators]
     assert len(set(every)) == len(every)
     for finding in findings:
         assert 0 < (finding.max_gain_pct or 0.0) < 100 and finding.action and finding.title
         assert finding.concerns and not any(character.isupper() for character in finding.id)
-
-
-def test_advice_comes_from_all_rounds_not_from_an_unlucky_first() -> None:
-    moving = ("Transpose (ND, X16) #1", 900)
-    unlucky = dump_of([("DELEGATE_CALL", [CONV, moving])])
-    calm = [dump_of([("DELEGATE_CALL", [CONV, (moving[0], 20)])], round=place) for place in range(1, 6)]
-    assert "data-movement" in {one.id for one in causes([series_of([unlucky])])}
-    assert not causes([series_of([unlucky, *calm])])
 
 
 # A model bound by its matrix products, and the order of findings.
@@ -455,19 +346,12 @@ def test_a_model_bound_by_its_products_is_told_so_before_a_cure_for_little(movin
     assert "SME2" not in bound.action and "--dtype all" in bound.first_step
 
 
-def test_data_movement_without_code_to_write_instead_is_not_the_first_advice() -> None:
-    def first(moving: str) -> str:
-        return first_of(dump_of([("DELEGATE_CALL", [CONV, (moving, 500)])])).id
-
-    assert first("Copy (NC, X16) #1") == "data-movement"
-    assert first("Transpose (ND, X16) #1") == "matrix-bound"
-
-
-def test_a_model_that_products_do_not_bind_is_not_told_so() -> None:
-    copies = ("Copy (NC, X32) #1", 1000)
-    outside = ("OPERATOR_CALL", [("native_call_convolution.out", 1000)])
-    for calls in ([("DELEGATE_CALL", [FC, copies])], [outside], [outside, ("DELEGATE_CALL", [CONV])]):
+def test_only_a_model_that_products_bind_is_told_so_and_first_where_no_code_can_be_written_instead() -> None:
+    outside = kernel("convolution.out", 1000)
+    for calls in ([("DELEGATE_CALL", [FC, ("Copy (NC, X32) #1", 1000)])], [outside], [outside, PART]):
         assert "matrix-bound" not in {each.id for each in advise([series_of([dump_of(calls)])])}
+    for moving, first in (("Copy (NC, X16) #1", "data-movement"), ("Transpose (ND, X16) #1", "matrix-bound")):
+        assert first_of(dump_of([("DELEGATE_CALL", [CONV, (moving, 500)])])).id == first
 
 
 def test_what_is_left_to_do_for_products_depends_on_how_they_ran() -> None:
@@ -477,7 +361,7 @@ def test_what_is_left_to_do_for_products_depends_on_how_they_ran() -> None:
     assert bound.id == "matrix-bound" and "--dtype" not in bound.action and "--threads" in bound.first_step
     both = [series_of([dump_of([("DELEGATE_CALL", [FC])], threads=count)]) for count in (1, 2)]
     assert all("--threads" not in each.action for each in advise(both))
-    convolution = first_of(dump_of([("DELEGATE_CALL", [CONV])], threads=1))
+    convolution = first_of(dump_of([PART], threads=1))
     says(convolution.action, "compute in fp16", "int8")
     assert "int8-dynamic" not in convolution.action
 
@@ -495,19 +379,16 @@ def test_a_quantized_program_is_not_told_to_try_its_own_format() -> None:
     says(wide["matrix-bound"], "compute in fp32", "compare fp16 and int8 (")
     first = [next(iter(each)) for each in (mixed, wide)]
     assert first == ["matrix-bound", "precision-not-as-asked"], "first only if it is most of the model"
-    outside = ("OPERATOR_CALL", [("native_call_convolution.out", 5000)])
-    dump = dump_of([("DELEGATE_CALL", [quantized]), outside])
+    dump = dump_of([("DELEGATE_CALL", [quantized]), kernel("convolution.out", 5000)])
     graph = ProgramGraph(Program("net_xnnpack_int8-dynamic.pte", 0, ()))
     assert first_of(replace(dump, graph=graph)).id == "outside-delegates"
 
 
 def test_layer_norms_that_a_release_computes_wrongly_come_first() -> None:
-    norm = ("native_call_native_layer_norm.out", 1)
-
     def ids(width: int, dtype: str, release: str) -> list[str]:
         source = OperatorSource(operator="aten::native_layer_norm.out", output_shape=(4, width), dtype=dtype)
-        dump = dump_of([("DELEGATE_CALL", [FC]), ("OPERATOR_CALL", [norm])])
-        known = with_sources(dump, **{norm[0]: source})
+        dump = dump_of([("DELEGATE_CALL", [FC]), kernel("native_layer_norm.out", 1)])
+        known = with_sources(dump, **{"native_call_native_layer_norm.out": source})
         return [each.id for each in advise([series_of([known])], executorch=release)]
 
     assert ids(256, "fp16", "1.5.1+cpu")[0] == "wrong-results"
@@ -517,7 +398,7 @@ def test_layer_norms_that_a_release_computes_wrongly_come_first() -> None:
 
 def test_without_latencies_findings_are_ordered_by_the_work_they_are_about() -> None:
     """Not by the order in which causes are looked for."""
-    calls: list[Call] = [("DELEGATE_CALL", [FC, ("Transpose (ND, X32) #1", 9), ("Copy (NC, X32) #1", 9)])]
+    calls = [("DELEGATE_CALL", [FC, ("Transpose (ND, X32) #1", 9), ("Copy (NC, X32) #1", 9)])]
     dump = dump_of(calls, times=Times.EMULATED)
 
     def ids(transposed: int, copied: int) -> list[str]:

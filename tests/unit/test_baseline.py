@@ -40,9 +40,12 @@ def stood_for(found: OnCpu) -> dict[str, tuple[str, ...]]:
     return {each.experiment: each.names for each in found.stands_for}
 
 
-def test_a_cpu_with_sme2_runs_the_config_as_it_is() -> None:
+def test_a_config_runs_as_it_is_with_sme2_and_once_where_times_are_no_latencies() -> None:
     made = config(*SHIPPED)
     assert on_cpu(made, EVERYTHING) == OnCpu(made) and len(made.pairs) == 1
+    made = config({**ON, "runs": 10, "warmup": 3}, {**OFF, "mode": "xnntrace"})
+    fitted = fit_to_machine(made, EVERYTHING, latencies=False).config
+    assert [(each.runs, each.warmup) for each in fitted.experiments] == [(1, 0), (1, 0)]
 
 
 @pytest.mark.parametrize("features", [PLAIN_ARM, ()])
@@ -56,35 +59,24 @@ def test_on_and_off_are_one_baseline_without_sme2(features: tuple[str, ...]) -> 
     assert on_cpu(found.config, features).config == found.config, "what was measured once stays as it is"
 
 
-def test_threads_are_those_that_any_of_them_asked_for() -> None:
+def test_threads_are_those_of_any_and_one_alone_is_not_called_on_or_off_either() -> None:
     found = on_cpu(config({**ON, "threads": [1, 2]}, {**OFF, "threads": [4, 1]}), ())
-    (baseline,) = found.config.experiments
-    assert baseline.threads == (1, 2, 4)
-
-
-def test_one_experiment_alone_is_not_called_on_or_off_either() -> None:
+    assert [baseline.threads for baseline in found.config.experiments] == [(1, 2, 4)]
     assert named(on_cpu(config(OFF), PLAIN_ARM)) == ["linux_baseline"]
     assert named(on_cpu(config({"name": "my-on"}), PLAIN_ARM)) == ["my-baseline"]
     alone = on_cpu(config({"name": "conveyor"}), PLAIN_ARM)
     assert named(alone) == ["conveyor"] and not alone.stands_for
 
 
-def test_what_this_cpu_can_tell_apart_stays_apart() -> None:
-    rungs = [
-        {"name": "upto_dotprod"},
-        {"name": "upto_fp16", "disable": ["dotprod"]},
-        {"name": "no_i8mm", "disable": ["i8mm"]},
-    ]
-    found = on_cpu(
-        config(*rungs, compare=(("upto_fp16", "upto_dotprod"), ("no_i8mm", "upto_dotprod"))), PLAIN_ARM
-    )
+def test_what_can_be_told_apart_or_is_another_measurement_stays_so() -> None:
+    disabled: dict[str, list[str]] = {"upto_dotprod": [], "upto_fp16": ["dotprod"], "no_i8mm": ["i8mm"]}
+    rungs = [{"name": name, "disable": off} for name, off in disabled.items()]
+    asked = (("upto_fp16", "upto_dotprod"), ("no_i8mm", "upto_dotprod"))
+    found = on_cpu(config(*rungs, compare=asked), PLAIN_ARM)
     assert named(found) == ["upto_dotprod", "upto_fp16"]
     assert stood_for(found) == {"upto_dotprod": ("upto_dotprod", "no_i8mm")}
     (pair,) = found.config.pairs
     assert (pair.baseline.experiment, pair.candidate.experiment) == ("upto_fp16", "upto_dotprod")
-
-
-def test_what_is_another_measurement_stays_one() -> None:
     found = on_cpu(config({**ON, "cpu_affinity": [0]}, {**OFF, "cpu_affinity": [1]}), PLAIN_ARM)
     assert named(found) == ["linux_baseline", "linux_baseline_2"]
     found = on_cpu(config({"name": "first"}, {"name": "second"}), PLAIN_ARM)
@@ -94,12 +86,6 @@ def test_what_is_another_measurement_stays_one() -> None:
     assert named(found) == ["linux_sme2_on", "linux_sme2_off"] and not found.stands_for
     traces = [{**each, "name": f"{each['name']}_trace", "mode": "xnntrace"} for each in SHIPPED]
     assert named(on_cpu(config(*SHIPPED, *traces), PLAIN_ARM)) == ["linux_baseline", "linux_baseline_trace"]
-
-
-def test_where_times_are_no_latencies_every_experiment_runs_once() -> None:
-    made = config({**ON, "runs": 10, "warmup": 3}, {**OFF, "mode": "xnntrace"})
-    fitted = fit_to_machine(made, EVERYTHING, latencies=False).config
-    assert [(each.runs, each.warmup) for each in fitted.experiments] == [(1, 0), (1, 0)]
 
 
 def test_either_name_finds_the_file_that_is_there(tmp_path: Path) -> None:
@@ -112,15 +98,6 @@ def test_either_name_finds_the_file_that_is_there(tmp_path: Path) -> None:
     ours.unlink()
     assert under_either_name(ours) == theirs
     assert under_either_name(tmp_path / "m_xnnpack_fp16.pte").name == "m_xnnpack_fp16.pte"
-
-
-def test_a_config_with_the_older_name_still_works(tmp_path: Path) -> None:
-    (tmp_path / "m_xnnpack_int8.pte").write_bytes(b"a program")
-    raw = {
-        "model": "m_xnnpack_q8.pte",
-        "output_root": "runs",
-        "experiments": [{"name": "sme2_on", "sme2": "on"}],
-    }
-    config = parse_config(raw, folder=tmp_path)
-    assert config.model == tmp_path / "m_xnnpack_int8.pte"
-    assert config.output_root == tmp_path / "runs"
+    theirs.rename(ours)
+    raw = {"model": theirs.name, "output_root": "runs", "experiments": [ON]}
+    assert parse_config(raw, folder=tmp_path).model == ours, "a config with the older name still works"

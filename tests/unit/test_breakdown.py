@@ -53,9 +53,8 @@ def dump_of(runs: Sequence[Spent], names: Sequence[str] = NAMES, round: int = 0)
 
 def test_slow_runs_have_no_say_and_neither_have_the_fastest() -> None:
     lengths = [9_000_000, 1_000, 4_000, 5_000, 6_000, 5_000, 4_000, 90_000]
-    series = series_of(
-        [dump_of([(length, 0, 0) for length in part], NAMES[:1]) for part in (lengths[:4], lengths[4:])]
-    )
+    parts = (lengths[:4], lengths[4:])
+    series = series_of([dump_of([(length, 0, 0) for length in part], NAMES[:1]) for part in parts])
     assert series.typical.tolist() == [3, 4, 5, 6], "by end-to-end time, of both rounds"
     assert series.e2e_ms == pytest.approx(0.005)
     assert series.operators[0].typical_ms == pytest.approx(0.005)
@@ -108,7 +107,7 @@ def column(table: ShownTable, place: int) -> list[Decimal]:
     return [number(plain(row[place])) for row in table.rows]
 
 
-def test_both_sides_of_a_pair_add_up_and_the_headline_is_their_quotient() -> None:
+def test_parts_of_a_pair_and_operators_add_up_with_the_rest() -> None:
     before = series_of([dump_of([(3_333, 1_111, 777, 555, 10_001, 99, 7)] * 3)])
     after = series_of([dump_of([(1_234, 1_111, 432, 655, 10_001, 99, 7)] * 3)])
     pairing = pair_series(before, after)
@@ -118,6 +117,16 @@ def test_both_sides_of_a_pair_add_up_and_the_headline_is_their_quotient() -> Non
         assert sum(parts) == whole
     assert pairing.traced_ratio == before.e2e_ms / after.e2e_ms
     assert plain(table.rows[-1][6]) == f"{pairing.traced_ratio:.2f}x"
+    names = [f"{name[:-1]}{number}" for number in range(5) for name in NAMES]
+    series = series_of([dump_of([(*range(1_000, 1_000 + 37 * len(names), 37), 500, 70)], names)])
+    run = Run(Path("d"), dumps=(series.first.dump,))
+    blocks = as_read(operators(report_data(run, RunAnalysis(run, (series,), (), (), (), ()))))
+    (table,) = (block for block in blocks if isinstance(block, ShownTable) and block.headers[0] == "layer")
+    assert len(table.rows) == SHOWN + 1
+    shown = break_down(series)
+    of_operators = [shown.parts[category.value].cells for category in series.breakdown.categories]
+    for place, cells in zip((3, 4), zip(*of_operators, strict=True), strict=True):
+        assert sum(number(plain(row[place])) for row in table.rows) == sum(map(number, cells))
 
 
 def judged(verdict: Verdict, ratio: float) -> Speedup:
@@ -155,20 +164,7 @@ def test_what_stands_beside_two_times(times, ratio, verdict, said) -> None:
     assert change_cells(*times, ratio, verdict and judged(verdict, ratio)) == said
 
 
-def test_the_operator_table_adds_up_with_the_rest() -> None:
-    names = [f"{name[:-1]}{number}" for number in range(5) for name in NAMES]
-    series = series_of([dump_of([(*range(1_000, 1_000 + 37 * len(names), 37), 500, 70)], names)])
-    run = Run(Path("d"), dumps=(series.first.dump,))
-    blocks = as_read(operators(report_data(run, RunAnalysis(run, (series,), (), (), (), ()))))
-    (table,) = (block for block in blocks if isinstance(block, ShownTable) and block.headers[0] == "layer")
-    assert len(table.rows) == SHOWN + 1
-    shown = break_down(series)
-    of_operators = [shown.parts[category.value].cells for category in series.breakdown.categories]
-    for place, cells in zip((3, 4), zip(*of_operators, strict=True), strict=True):
-        assert sum(number(plain(row[place])) for row in table.rows) == sum(map(number, cells))
-
-
-def test_operators_at_one_position_of_different_runs_are_told_apart() -> None:
+def test_operators_of_one_place_are_told_apart_and_small_ones_shown_together() -> None:
     """A model that branches calls one operator in some runs and another, in the same place, in others."""
     runs = [dump_of([(1_000, 0, 0)], NAMES[:1]), dump_of([(3_000, 0, 0)], NAMES[3:4], round=1)]
     series = series_of(runs)
@@ -177,10 +173,7 @@ def test_operators_at_one_position_of_different_runs_are_told_apart() -> None:
     shown = break_down(series)
     assert [shown.of([operator]).cells[0] for operator in (first, second)] == ["0.00050", "0.00150"]
     assert shown.of([first, second]).cells[0] == shown.end_to_end.cells[0] == "0.00200"
-
-
-def test_many_small_operators_are_shown_with_what_they_take_together() -> None:
-    """Each takes 0.28% and alone would be 0.3%: eighteen of them are 5.0%, not 5.4%."""
+    # Each takes 0.28% and alone would be 0.3%: eighteen of them are 5.0%, not 5.4%.
     small = [f"Sigmoid (NC) #{number}" for number in range(1, 19)]
     large = [f"Clamp (NC) #{number}" for number in range(1, 41)]
     times = (*[2_780] * 18, *[(1_000_000 - 18 * 2_780) // 40] * 40, 0, 0)
@@ -253,14 +246,6 @@ def test_most_is_said_of_more_than_half_and_of_the_largest_alone(operators, insi
         assert said.count(name) > 1, "an overhead that is the largest part is explained"
 
 
-def test_what_the_tracer_takes_is_no_second_part_of_an_inference() -> None:
-    said = where_time_goes(made({CONV: 800, SIGMOID: 70}, 0, 130, untraced_us=900))
-    says(said, "Convolution", "80.0%", "Elementwise", "7.0%")
-    assert "tracer" not in said and "overhead" not in said
-    said = where_time_goes(made({CONV: 700, SIGMOID: 70}, 0, 230, untraced_us=900))
-    says_together(said, "Convolution", "70.0%", "Framework overhead", "23.0%")
-
-
 def test_bounds_are_of_the_time_without_the_tracer_and_never_count_what_it_takes() -> None:
     operators = {CONV: 100, SIGMOID: 20}
     traced = made(operators, 260, 20)
@@ -269,9 +254,7 @@ def test_bounds_are_of_the_time_without_the_tracer_and_never_count_what_it_takes
     known = made(operators, 260, 20, untraced_us=150)
     assert known.distorted and known.tracing.ms == pytest.approx(0.25)
     assert known.gain_pct(0.1) == pytest.approx(66.67)
-    assert known.gain_pct(0.0, 0.28) == pytest.approx(20), (
-        "30 us of the overheads are there without the tracer"
-    )
+    assert known.gain_pct(0.0, 0.28) == pytest.approx(20), "30 us of overheads are not the tracer's"
     slow_moment = made({CONV: 950, SIGMOID: 20}, 20, 10, untraced_us=900)
     assert slow_moment.gain_pct(0.95) == pytest.approx(100 * 950 / 970, abs=0.01), "never 100% of anything"
     says(known.bounds_are_of, "0.150 ms without")

@@ -5,7 +5,6 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from recorded_runs import PROGRAM
 from said import says, says_together
 from strategies import Block, Dump, ProfileEvent, graph
 
@@ -65,15 +64,7 @@ class ForeignLantern(Lantern):
 
 def analysed(program: Program | None) -> DumpAnalysis:
     """A dump of one call, whose delegate logged `EVENTS`."""
-    logged = [
-        ProfileEvent(None, 0, 0, -1, name, None, 10 * at, 10 * at + 9) for at, name in enumerate(EVENTS, 1)
-    ]
-    call = ProfileEvent("DELEGATE_CALL", 0, 0, -1, None, None, 5, 90)
-    execute = ProfileEvent("Method::execute", -1, -1, -1, None, None, 0, 100)
-    block = Block("Execute", -1, (), (*logged, call, execute))
-    table = read_etdump(Dump((block,), write_defaults=False, size_prefixed=False).to_bytes())
-    dump = run.Dump(Path("lantern.etdump"), Series("lantern"))
-    return analyse_dump(table, dump, view=ProgramView(program))
+    return analysed_calls(program, EVENTS, kernel="")
 
 
 def lit() -> Program:
@@ -100,7 +91,7 @@ def test_another_delegate_is_one_more_row(monkeypatch: pytest.MonkeyPatch) -> No
     assert {one.backend for one in analysed(None).operators} == {NAME}, "its names are its own"
 
 
-def test_an_operator_of_another_type_than_its_node_costs_the_others_nothing(monkeypatch):
+def test_operators_that_fit_nowhere_or_are_of_another_type_cost_themselves_alone(monkeypatch) -> None:
     monkeypatch.setattr(room, "BACKENDS", (*room.BACKENDS, FadedLantern()))
     dump = analysed(lit())
     assert dump.misfits == (), "one operator proves nothing about the file"
@@ -109,6 +100,14 @@ def test_an_operator_of_another_type_than_its_node_costs_the_others_nothing(monk
     (remark,) = series_of([dump]).warnings
     assert remark.code == "unplaced"
     says(remark.said, "2 of 5 operators", "(glow 0 and flicker)")
+    nodes = graph("Conv2d", "Add", "Conv2d", "Add")
+    strangers = ["Teleport (ND)"] * 3
+    dump = analysed_calls(program(nodes, nodes), [CONV, ADD, *strangers, CONV, ADD], [CONV, ADD, CONV, ADD])
+    assert placed(dump) == [0, 1, -1, -1, -1, 2, 3, 0, 1, 2, 3]
+    assert dump.misfits == ()
+    (remark,) = series_of([dump]).warnings
+    assert remark.code == "unplaced"
+    says_together(remark.said, "3 of 11 operators", "27.3%", "Teleport (ND)")
 
 
 def test_a_delegate_proves_that_its_graph_did_not_run(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -157,8 +156,9 @@ def analysed_calls(made, *calls, kernel="native_call_mean.out", proven=False):
             logged.append(ProfileEvent(None, 0, at, -1, name, None, now, now + 1000))
             now += 1000
         logged.append(ProfileEvent("DELEGATE_CALL", 0, at, -1, None, None, begin, now))
-    logged.append(ProfileEvent(kernel, 0, len(calls), -1, None, None, now, now + 5))
-    logged.append(ProfileEvent("OPERATOR_CALL", 0, len(calls), -1, None, None, now, now + 6))
+    if kernel:
+        logged.append(ProfileEvent(kernel, 0, len(calls), -1, None, None, now, now + 5))
+        logged.append(ProfileEvent("OPERATOR_CALL", 0, len(calls), -1, None, None, now, now + 6))
     logged.append(ProfileEvent("Method::execute", -1, -1, -1, None, None, 0, now + 10))
     table = read_etdump(Dump((Block("Execute", -1, (), tuple(logged)),), False, False).to_bytes())
     dump = run.Dump(Path("made.etdump"), Series("made"), times=Times.HARDWARE)
@@ -177,26 +177,10 @@ def test_the_clamp_of_an_add_is_an_activation_at_its_place() -> None:
     assert dump.misfits == dump.warnings == ()
     assert placed(dump) == [0, 1, 2, 2, 3, 4, 5, 5, 6, 7, 8, 8]
     add, clamp = dump.operators[2:4]
-    assert (add.category, add.kind, add.source.flops, add.source.bytes_moved) == (
-        *(Category.ELEMENTWISE, "binary"),
-        *(8, 96),
-    )
-    assert (clamp.category, clamp.kind, clamp.source.flops, clamp.source.bytes_moved) == (
-        *(Category.ELEMENTWISE, "activation"),
-        *(8, 64),
-    )
+    for operator, kind, moved in ((add, "binary", 96), (clamp, "activation", 64)):
+        assert (operator.category, operator.kind) == (Category.ELEMENTWISE, kind)
+        assert (operator.source.flops, operator.source.bytes_moved) == (8, moved)
     assert clamp.origin == add.origin == "model" and clamp.source.debug_handle == add.source.debug_handle
-
-
-def test_operators_that_fit_nowhere_cost_themselves_alone() -> None:
-    nodes = graph("Conv2d", "Add", "Conv2d", "Add")
-    strangers = ["Teleport (ND)"] * 3
-    dump = analysed_calls(program(nodes, nodes), [CONV, ADD, *strangers, CONV, ADD], [CONV, ADD, CONV, ADD])
-    assert placed(dump) == [0, 1, -1, -1, -1, 2, 3, 0, 1, 2, 3]
-    assert dump.misfits == ()
-    (remark,) = series_of([dump]).warnings
-    assert remark.code == "unplaced"
-    says_together(remark.said, "3 of 11 operators", "27.3%", "Teleport (ND)")
 
 
 def test_a_half_precision_program_may_run_in_fp32() -> None:
@@ -246,24 +230,8 @@ def test_calls_and_kernels_that_a_program_does_not_have() -> None:
 
 
 def test_a_table_counts_only_with_the_rows_that_are_taken() -> None:
-    table, tokens, rows = (
-        Tensor((30_000, 8), "float32", constant=True),
-        Tensor((4,), "int64"),
-        Tensor((4, 8), "float32"),
-    )
-    assert (
-        bytes_of_operator("aten::embedding.out", (table, tokens), (rows,)) == 2 * rows.nbytes + tokens.nbytes
-    )
+    table, tokens = Tensor((30_000, 8), "float32", constant=True), Tensor((4,), "int64")
+    rows = Tensor((4, 8), "float32")
+    taken = bytes_of_operator("aten::embedding.out", (table, tokens), (rows,))
+    assert taken == 2 * rows.nbytes + tokens.nbytes
     assert bytes_of_operator("aten::add.out", (rows, rows), (rows,)) == 3 * rows.nbytes
-
-
-def test_a_program_of_another_backend_is_read_and_its_events_have_times(tmp_path: Path) -> None:
-    """Vulkan's, QNN's, Core ML's: the same file with another backend's name in it."""
-    own = PROGRAM.read_bytes()
-    named = own.replace(b"\x0e\0\0\0XnnpackBackend", b"\x0d\0\0\0VulkanBackend\0")
-    assert named != own
-    (tmp_path / "m.pte").write_bytes(named)
-    (method,) = read_program(tmp_path / "m.pte").methods
-    assert {delegate.backend for delegate in method.delegates} == {"VulkanBackend"}
-    assert room.describe("dispatch_3", "VulkanBackend").category is Category.OTHER
-    assert room.describe("Convolution (NHWC, F32)", "VulkanBackend").category is Category.CONV

@@ -62,12 +62,6 @@ def test_a_link_leads_to_a_file_beside_the_page_whatever_it_is_called(text: str,
     assert address.startswith("./") and not set(address) & set("<>\"' \n")
 
 
-def test_empty_cells_show_a_dash() -> None:
-    table = make_table(("a", ""), [("", Code(" "))])
-    assert render_markdown([table]) == "| a |  |\n| --- | --- |\n| - | - |\n"
-    assert make_list([]) == [] and plain(("a ", Code("b"), Strong("c"))) == "a bc"
-
-
 PAGE = (
     Heading("Title", 1),
     Paragraph(("The ", Code("conv"), " is ", Strong("slow"), ".")),
@@ -78,7 +72,7 @@ PAGE = (
 )
 
 
-def test_every_block_as_markdown() -> None:
+def test_every_block_as_markdown_and_on_a_terminal() -> None:
     assert render_markdown(PAGE) == (
         "# Title\n\n"
         "The `conv` is **slow**.\n\n"
@@ -87,9 +81,17 @@ def test_every_block_as_markdown() -> None:
         "```\nsme2prof report d\n```\n\n"
         "<details><summary>more</summary>\n\nhidden\n\n- one\n\n</details>\n"
     )
+    assert render_terminal(PAGE) == (
+        "\nTitle\nThe conv is slow.\nname        ms\na          1.5\nlon ger  10.25\n"
+        "1. first\n   - why\n   - x\n      - deep\n2. second\n"
+        "  sme2prof report d\nmore\n  hidden\n  - one"
+    )
+    table = make_table(("a", ""), [("", Code(" "))])
+    assert render_markdown([table]) == "| a |  |\n| --- | --- |\n| - | - |\n"
+    assert make_list([]) == [] and plain(("a ", Code("b"), Strong("c"))) == "a bc"
 
 
-def test_a_name_in_a_picture_s_caption_is_only_a_name() -> None:
+def test_names_in_captions_and_sentences_are_no_more_than_text() -> None:
     hostile = Chart("a", "x](http://evil) [y] <b>`z`\\", "s", {})
     (line,) = render_markdown([hostile], "p").splitlines()
     assert line == r"![x\](http://evil) \[y\] \<b\>\`z\`\\. s](p/a.svg)"
@@ -99,6 +101,12 @@ def test_a_name_in_a_picture_s_caption_is_only_a_name() -> None:
     address = render_markdown([Chart("a (1)<b>", "t", "s", {})], "p")
     assert address == "![t. s](p/a%20%281%29%3Cb%3E.svg)\n"
     assert render_markdown([chart], "my page_files").endswith("(my%20page_files/c.svg)\n")
+    assert render_markdown([Paragraph("$x$ and $$")]) == "&#36;x&#36; and &#36;&#36;\n", "a formula"
+    assert render_markdown(make_list(["[x] done"])) == "- \\[x] done\n", "a box to tick"
+    harmless = "linux_sme2_on (1 thread): 1.02x [0.99, 1.05], p < 0.05, 3 > 2, a & b; toy_cnn@size=512"
+    assert render_markdown([Paragraph(harmless)]) == harmless + "\n"
+    shown = block_html(Paragraph(("see `a <b>`, a lone ` and ", Strong("`c`"))))
+    assert shown == "<p>see <code>a &lt;b&gt;</code>, a lone ` and <strong>`c`</strong></p>"
 
 
 MARKS = "<>[]()`*_~|#&;:/\\!@$+-=.{}\"'1x \n\t"
@@ -115,27 +123,20 @@ HOSTILE = (
 
 def page_of(name: str) -> str:
     """A name in every place that blocks have for one."""
-    return render_markdown(
-        [
-            Heading(name),
-            Paragraph(name),
-            Paragraph((Code(name), " and ", Strong(name), name)),
-            Answers(((name, name),)),
-            make_table((name, "b"), [(name, Code(name)), ((Strong(name), name), name)]),
-            Items((Item(name, (name, Code(name))), Item((Strong(name), name))), numbered=True),
-            *make_list([name, (name, "."), name]),
-            Commands((name, name)),
-            Chart("c", name, name, {}),
-            Folded(name, (Paragraph(name), make_table((name,), [(name,)]))),
-        ],
-        "page_files",
-    )
+    told = [
+        *(Heading(name), Paragraph(name), Paragraph((Code(name), " and ", Strong(name), name))),
+        make_table((name, "b"), [(name, Code(name)), ((Strong(name), name), name)]),
+        Items((Item(name, (name, Code(name))), Item((Strong(name), name))), numbered=True),
+        *make_list([name, (name, "."), name]),
+        *(Answers(((name, name),)), Commands((name, name)), Chart("c", name, name, {})),
+        Folded(name, (Paragraph(name), make_table((name,), [(name,)]))),
+    ]
+    return render_markdown(told, "page_files")
 
 
 def assert_only_text(name: str) -> None:
     page, harmless = rendered(page_of(name)), rendered(page_of("name"))
-    assert page.shape == harmless.shape
-    assert not page.links
+    assert page.shape == harmless.shape and not page.links
     if "`" not in name:  # what sentences quote so is code
         words = printable(" ".join(name.split()))
         assert page.text.count(words) >= harmless.text.count("name") - 2, "commands keep their lines"
@@ -151,35 +152,6 @@ def test_whatever_is_in_it(name: str) -> None:
     assert_only_text(name)
 
 
-def test_a_sentence_is_no_more_than_text_to_github_and_a_browser() -> None:
-    assert render_markdown([Paragraph("$x$ and $$")]) == "&#36;x&#36; and &#36;&#36;\n", "a formula"
-    assert render_markdown(make_list(["[x] done"])) == "- \\[x] done\n", "a box to tick"
-    harmless = "linux_sme2_on (1 thread): 1.02x [0.99, 1.05], p < 0.05, 3 > 2, a & b; toy_cnn@size=512"
-    assert render_markdown([Paragraph(harmless)]) == harmless + "\n"
-    shown = block_html(Paragraph(("see `a <b>`, a lone ` and ", Strong("`c`"))))
-    assert shown == "<p>see <code>a &lt;b&gt;</code>, a lone ` and <strong>`c`</strong></p>"
-
-
-def test_every_block_on_a_terminal() -> None:
-    assert render_terminal(PAGE).splitlines() == [
-        "",
-        "Title",
-        "The conv is slow.",
-        "name        ms",
-        "a          1.5",
-        "lon ger  10.25",
-        "1. first",
-        "   - why",
-        "   - x",
-        "      - deep",
-        "2. second",
-        "  sme2prof report d",
-        "more",
-        "  hidden",
-        "  - one",
-    ]
-
-
 @pytest.mark.parametrize(
     ("source", "name"),
     [
@@ -193,7 +165,7 @@ def test_what_no_module_holds_says_where_it_is_from(source: OperatorSource, name
     assert module_parts(operator) == (name,)
 
 
-def test_neither_modules_nor_a_name_are_endless() -> None:
+def test_neither_modules_nor_a_name_are_endless_and_a_small_run_is_whole() -> None:
     place = SourceRef(module_path=".".join("a" * 5_000))
     operator = replace(made_series(1).operators[0], source=OperatorSource(place=place))
     assert len(module_parts(operator)) < 100
@@ -201,9 +173,6 @@ def test_neither_modules_nor_a_name_are_endless() -> None:
     assert texts.numbers(["a", "b", "a"]) == [0, 1, 0]
     texts.number("x" * 10_000)
     assert len(texts.all[-1]) < 500
-
-
-def test_a_small_run_is_whole() -> None:
     data = made_page(40)
     blocks = [*explore_operators(data, ()), *explore_timeline(data)]
     explorers = [block for block in blocks if isinstance(block, Explorer)]

@@ -18,41 +18,29 @@ from model_profiling.statistics.speedup import Speedup, Verdict
 
 BASELINE = Series("linux_baseline", 1)
 GELU = Undelegated(
-    "aten.gelu.default",
-    "aten_gelu_default",
-    "mlp",
-    "GELU does not support fp16",
-    "refused",
-    call="gelu",
-    source="model.py:7",
-    code="return F.gelu(x)",
-    replacement="x * torch.sigmoid(1.702 * x)",
-)
+    "aten.gelu.default", "aten_gelu_default", "mlp", "GELU does not support fp16", "refused", call="gelu",
+    source="model.py:7", code="return F.gelu(x)", replacement="x * torch.sigmoid(1.702 * x)",
+)  # fmt: skip
 
 
 def side(dtype: str, ms: float | None = None, **more: object) -> dtypes.DtypeSide:
     error = {"fp32": 1e-7, "fp16": 2e-3, "int8": 0.02}[dtype]
     known = dtypes.DtypeSide(
-        dtype=dtype,
-        program=f"../artifacts/m_xnnpack_{dtype}.pte",
-        sha256="5" * 64,
+        dtype=dtype, program=f"../artifacts/m_xnnpack_{dtype}.pte", sha256="5" * 64,
         size_bytes={"fp32": 4_000_000, "fp16": 2_000_000, "int8": 1_000_000}[dtype],
-        runs=(f"xnnpack_{dtype}/linux",),
+        runs=(f"xnnpack_{dtype}/linux",), delegates=1, operators_inside=9,
         latency=dtypes.DtypeLatency(BASELINE, ms, ms * 0.9, ms * 1.1) if ms else None,
         sme2=dtypes.OnSme2("executed", "SME2 kernels were called", 4, 4, 1.0),
-        delegates=1,
-        operators_inside=9,
         accuracy=dtypes.DtypeAccuracy(error, EXAMPLE_INPUTS if dtype == "int8" else ""),
-    )
+    )  # fmt: skip
     return replace(known, **more)  # type: ignore[arg-type]
 
 
 def pair(dtype: str, against: str, verdict: Verdict, ratio: float = 2.0) -> dtypes.DtypePair:
     low, high = (ratio * 0.9, ratio * 1.1) if verdict is not Verdict.NOT_COMPARABLE else (None, None)
     known = None if verdict is Verdict.NOT_COMPARABLE else ratio
-    return dtypes.DtypePair(
-        dtype, against, Speedup(verdict, "they differ", known, low, high, 0.01, 0.95, 6, 2.0, 1.0, "t")
-    )
+    speedup = Speedup(verdict, "they differ", known, low, high, 0.01, 0.95, 6, 2.0, 1.0, "t")
+    return dtypes.DtypePair(dtype, against, speedup)
 
 
 def made(machine: str, *sides: dtypes.DtypeSide, pairs: tuple[dtypes.DtypePair, ...] = ()) -> dtypes.Dtypes:
@@ -81,7 +69,7 @@ def test_accuracy_on_real_inputs_and_kept_layers_stand_beside_the_latency() -> N
     says(page, "int8: head, stem in fp32", "int8: ranges come from data.npz")
 
 
-def test_on_sme2_the_fastest_beyond_noise_is_shipped() -> None:
+def test_the_fastest_beyond_noise_is_shipped_else_outputs_decide() -> None:
     pairs = (pair("int8", "fp32", Verdict.FASTER), pair("int8", "fp16", Verdict.FASTER, 1.3))
     found = made("sme2", *THREE, pairs=pairs)
     assert found.ship == "int8"
@@ -91,9 +79,6 @@ def test_on_sme2_the_fastest_beyond_noise_is_shipped() -> None:
     assert not found.with_sme2, "the first answer has SME2"
     says_together(said(found), "int8 calibration", "example inputs")
     assert "projection" not in said(found)
-
-
-def test_within_noise_the_outputs_decide_and_not_the_lowest_median() -> None:
     pairs = (pair("int8", "fp32", Verdict.FASTER), pair("int8", "fp16", Verdict.NO_CHANGE, 1.02))
     found = made("sme2", *THREE, pairs=pairs)
     assert found.ship == "fp16"
@@ -104,7 +89,7 @@ def test_within_noise_the_outputs_decide_and_not_the_lowest_median() -> None:
     says_together(said(found), "int8", "lower median", "fp16", "faster")
 
 
-def test_what_is_not_comparable_or_not_tested_is_not_judged() -> None:
+def test_what_cannot_be_judged_or_is_too_far_off_is_not_shipped() -> None:
     pairs = (pair("fp16", "fp32", Verdict.NOT_COMPARABLE),)
     found = made("sme2", *THREE[:2], pairs=pairs)
     assert found.ship == "fp16"
@@ -114,22 +99,28 @@ def test_what_is_not_comparable_or_not_tested_is_not_judged() -> None:
     found = made("emulated", side("fp32", sme2=untested), side("fp16", sme2=untested))
     assert "matrix arithmetic" not in said(found)
     assert "not tested" in render_terminal([dtypes_table(found)])
+    wrong = "PyTorch in float32 by 0.4 of their range (accepted 0.25)"
+    off = dtypes.DtypeAccuracy(0.4, EXAMPLE_INPUTS, wrong=wrong)
+    pairs = (pair("int8", "fp16", Verdict.FASTER), pair("int8", "fp32", Verdict.FASTER))
+    found = made("sme2", side("fp16", 4.0), side("int8", 2.0, accuracy=off), pairs=pairs)
+    assert found.ship == "fp16"
+    says_together(said(found), "int8", "PyTorch", "float32", "0.4", "0.25")
+    says(said(found), "calibrate")
+    alone = made("sme2", side("int8", 2.0, accuracy=off))
+    assert alone.ship is None and alone.on_this_cpu.startswith("none")
+    says_together(said(alone), "int8", "0.4", "0.25")
 
 
 def test_on_arm_without_sme2_it_is_a_baseline_and_a_projection() -> None:
-    sides = (
-        side("fp16", 4.0, projected=dtypes.Projected(1.0, 2.0, "published")),
-        side("fp32", 8.0, projected=dtypes.Projected(3.0, 6.0, "published")),
-        side("int8", 5.0, projected=dtypes.Projected(0.4, 0.9, "published")),
-    )
+    figures = (("fp16", 4.0, 1.0, 2.0), ("fp32", 8.0, 3.0, 6.0), ("int8", 5.0, 0.4, 0.9))
+    sides = [side(name, ms, projected=dtypes.Projected(*ends, "published")) for name, ms, *ends in figures]
     pairs = (pair("fp16", "fp32", Verdict.FASTER), pair("fp16", "int8", Verdict.FASTER, 1.25))
     found = made("arm", *sides, pairs=pairs)
     assert found.ship == "fp16"
     says_together(found.on_this_cpu, "fp16", "2.00x", "fp32", "no SME2")
     assert found.with_sme2.startswith("probably int8")
-    says_together(
-        found.with_sme2, "projected", "not measured", "int8 0.400 to 0.900 ms", "fp16 1.000 to 2.000 ms"
-    )
+    both = ("int8 0.400 to 0.900 ms", "fp16 1.000 to 2.000 ms")
+    says_together(found.with_sme2, "projected", "not measured", *both)
     near = replace(sides[0], projected=dtypes.Projected(0.8, 2.0, "published"))
     says_together(made("arm", near, *sides[1:], pairs=pairs).with_sme2, "int8 and fp16", "equally fast")
 
@@ -140,25 +131,9 @@ def test_without_latencies_of_an_arm_cpu_nothing_is_called_faster(machine: str) 
     if machine == "other":
         sides = (replace(sides[0], latency=dtypes.DtypeLatency(BASELINE, 1.0, 1.0, 1.0)), *sides[1:])
     found = made(machine, *sides)
-    assert found.ship is None
-    assert found.on_this_cpu == "no recommendation: no Arm latency."
+    assert found.ship is None and found.on_this_cpu == "no recommendation: no Arm latency."
     says_together(found.with_sme2, "fp32 100.0%", "fp16 100.0%", "int8 40.0%", "SME2")
     assert " ms" not in said(found) and "as fast as" not in said(found)
-
-
-def test_outputs_too_far_off_exclude_a_dtype() -> None:
-    off = dtypes.DtypeAccuracy(
-        0.4, EXAMPLE_INPUTS, wrong="PyTorch in float32 by 0.4 of their range (accepted 0.25)"
-    )
-    pairs = (pair("int8", "fp16", Verdict.FASTER), pair("int8", "fp32", Verdict.FASTER))
-    found = made("sme2", side("fp16", 4.0), side("int8", 2.0, accuracy=off), pairs=pairs)
-    assert found.ship == "fp16"
-    says_together(said(found), "int8", "PyTorch", "float32", "0.4", "0.25")
-    says(said(found), "calibrate")
-    alone = made("sme2", side("int8", 2.0, accuracy=off))
-    assert alone.ship is None
-    assert alone.on_this_cpu.startswith("none")
-    says_together(said(alone), "int8", "0.4", "0.25")
 
 
 def test_a_format_that_misses_sme2_is_said_with_those_that_reach_it() -> None:
@@ -171,12 +146,9 @@ def test_a_format_that_misses_sme2_is_said_with_those_that_reach_it() -> None:
     assert "reaches SME2" not in said(found)
 
 
-def test_a_format_that_does_not_suit_the_model_is_left_out_with_its_reason() -> None:
+def test_a_format_that_does_not_suit_or_failed_is_told_with_its_reason() -> None:
     found = replace(made("emulated", side("fp32")), left_out={"int4": "'m' has no linear layer to quantize"})
     assert "int4 was left out: 'm' has no linear layer to quantize." in dtypes.decide(found).notes
-
-
-def test_a_failed_dtype_stays_in_the_table_with_its_reason() -> None:
     failed = dtypes.DtypeSide(dtype="fp16", problem="'m' overflows in fp16", fix="export fp32")
     found = made("sme2", side("fp32", 8.0), failed)
     assert found.ship == "fp32"
@@ -218,12 +190,8 @@ def test_what_stays_outside_is_explained_once_by_call_and_line() -> None:
     failed=st.sets(st.sampled_from(["fp32", "fp16", "int8"]), max_size=2),
 )
 def test_whatever_is_known_one_verdict_and_the_record_reads_back(
-    tmp_path_factory: pytest.TempPathFactory,
-    machine: str,
-    times: list[float | None],
-    verdicts: list[Verdict],
-    failed: set[str],
-) -> None:
+    tmp_path_factory, machine, times, verdicts, failed
+):
     names = ("fp32", "fp16", "int8")
     sides = tuple(
         dtypes.DtypeSide(dtype=name, problem="broken", fix="mend it") if name in failed else side(name, ms)

@@ -16,7 +16,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from said import refused
-from strategies import Block, Dump, ProfileEvent, damage, dumps
+from strategies import Block, Dump, ProfileEvent, damage, dumps, list_of
 
 from model_profiling.core.errors import FormatError
 from model_profiling.etdump import EventTable, read_etdump, reader
@@ -25,14 +25,9 @@ DATA = Path(__file__).resolve().parents[1] / "data" / "etdump"
 
 
 def event(name: str = "OPERATOR_CALL", start: int = 10, end: int = 30, **fields: object) -> ProfileEvent:
-    known: dict[str, object] = {
-        "chain_index": 0,
-        "instruction_id": 0,
-        "delegate_id": -1,
-        "delegate_name": None,
-        "metadata": None,
-    }
-    return ProfileEvent(name=name, start=start, end=end, **{**known, **fields})  # type: ignore[arg-type]
+    known: dict[str, object] = {"chain_index": 0, "instruction_id": 0, "delegate_id": -1}
+    known |= {"delegate_name": None, "metadata": None, **fields}
+    return ProfileEvent(name=name, start=start, end=end, **known)  # type: ignore[arg-type]
 
 
 def dump(*events: ProfileEvent, runs: int = 1) -> bytes:
@@ -96,7 +91,7 @@ def test_names_stay_apart_when_their_hashes_meet_also_at_the_end_of_the_file(mon
     assert table.name[0] == table.name[-2]
 
 
-def test_a_file_a_map_and_bytes_at_an_odd_address_read_alike(tmp_path: Path) -> None:
+def test_a_file_a_map_and_bytes_at_an_odd_address_read_alike_with_the_promised_columns(tmp_path):
     data = dump(event("a"), event("b", delegate_name="Clamp (NC) #1"), runs=3)
     path = tmp_path / "x.etdump"
     path.write_bytes(data)
@@ -108,9 +103,6 @@ def test_a_file_a_map_and_bytes_at_an_odd_address_read_alike(tmp_path: Path) -> 
     ]
     for frame in frames[1:]:
         assert frame.equals(frames[0])
-
-
-def test_the_data_frame_has_the_promised_columns() -> None:
     frame = read_etdump(
         dump(event("DELEGATE_CALL"), event("", delegate_name="Add (ND) #1"), runs=2)
     ).to_pandas()
@@ -172,13 +164,8 @@ def test_a_dump_from_executorchs_own_writer_is_read_whole() -> None:
     """See tests/data/etdump/README.md for what was put in."""
     table = read_etdump(DATA / "every_kind.etdump")
     assert texts(table, table.blocks.name) == ["Default", "Execute"]
-    assert texts(table, table.name) == [
-        "Program::load_method",
-        "7",
-        "Add (ND) #1",
-        "DELEGATE_CALL",
-        "Method::execute",
-    ]
+    names = "Program::load_method|7|Add (ND) #1|DELEGATE_CALL|Method::execute"
+    assert texts(table, table.name) == names.split("|")
     assert table.duration_ns.tolist() == [90, 20, 30, 70, 100]
     assert table.instruction_id.tolist() == [-1, 3, 3, 3, -1]
     assert table.is_delegated.tolist() == [False, True, True, False, False]
@@ -205,8 +192,7 @@ def read_or_refuse(data: bytes) -> None:
     try:
         table = read_etdump(data)
     except FormatError as refusal:
-        assert refusal.problem
-        assert refusal.fix
+        assert refusal.problem and refusal.fix
         return
     table.text(table.name)
 
@@ -241,44 +227,32 @@ def hostile(blocks: int, events: int, name_length: int = 0) -> bytes:
         builder.StartObject(3)
         builder.PrependUOffsetTRelativeSlot(0, profile, 0)
         made.append(builder.EndObject())
-    builder.StartVector(4, len(made), 4)
-    for offset in made:
-        builder.PrependUOffsetTRelative(offset)
-    shared = builder.EndVector()
+    shared = list_of(builder, made[::-1])
     made = []
     for _ in range(blocks):
         builder.StartObject(4)
         builder.PrependUOffsetTRelativeSlot(3, shared, 0)
         made.append(builder.EndObject())
-    builder.StartVector(4, len(made), 4)
-    for offset in made:
-        builder.PrependUOffsetTRelative(offset)
-    listed = builder.EndVector()
+    listed = list_of(builder, made)
     builder.StartObject(2)
     builder.PrependUOffsetTRelativeSlot(1, listed, 0)
     builder.FinishSizePrefixed(builder.EndObject(), file_identifier=b"ED00")
     return bytes(builder.Output())
 
 
-def test_what_overlaps_cannot_multiply_events_or_bytes() -> None:
+def test_what_overlaps_repeats_or_is_beyond_the_file_costs_no_memory() -> None:
     data = hostile(blocks=3000, events=3000)
     with frugal(), refused(FormatError, "list of events", "overlaps"):
         read_etdump(data)
     data = hostile(blocks=1, events=3000, name_length=100_000)
     with frugal(), refused(FormatError, "event's name", "overlaps"):
         read_etdump(data)
-
-
-def test_a_name_that_every_line_would_repeat_is_refused() -> None:
-    """Events may share one of a megabyte; the lines of a CSV file could not."""
+    # Events may share one of a megabyte; the lines of a CSV file could not.
     data = hostile(blocks=1, events=1, name_length=1_000_000)
     with frugal(), refused(FormatError, "name", "1000000 bytes"):
         read_etdump(data)
     longest = read_etdump(hostile(blocks=1, events=1, name_length=4096))
     assert len(longest.names[longest.name[0]]) == 4096
-
-
-def test_a_count_beyond_the_file_is_refused_before_anything_is_allocated() -> None:
     data = hostile(blocks=2, events=5)
     at = data.index(struct.pack("<I", 5))
     with frugal(), refused(FormatError, "list of events", f"byte {at}"):

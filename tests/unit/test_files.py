@@ -14,7 +14,7 @@ from model_profiling.core import files, safe_read
 from model_profiling.core.errors import FormatError, InputError
 
 
-def test_content_appears_only_when_the_block_succeeds(tmp_path: Path) -> None:
+def test_content_of_any_name_appears_only_when_the_block_succeeds(tmp_path: Path) -> None:
     target = tmp_path / "deep" / "result.json"
     files.write_json(target, {"schema_version": 1})
     with pytest.raises(RuntimeError), files.replacing(target) as part:
@@ -22,6 +22,9 @@ def test_content_appears_only_when_the_block_succeeds(tmp_path: Path) -> None:
         raise RuntimeError
     assert target.read_text() == '{\n  "schema_version": 1\n}\n'
     assert [path.name for path in target.parent.iterdir()] == ["result.json"]
+    for name in ("n" * 255, "\u00e9" * 127):
+        files.write_text(tmp_path / name, "text")
+        assert (tmp_path / name).is_file()
 
 
 def test_permissions_follow_the_umask_which_nobody_asks_for(tmp_path: Path, monkeypatch) -> None:
@@ -39,29 +42,34 @@ def test_permissions_follow_the_umask_which_nobody_asks_for(tmp_path: Path, monk
     files.write_text(tmp_path / "report.md", "text")
 
 
-def test_a_name_of_full_length_can_be_written(tmp_path: Path) -> None:
-    for name in ("n" * 255, "\u00e9" * 127):
-        files.write_text(tmp_path / name, "text")
-    assert len(list(tmp_path.iterdir())) == 2
-
-
 def device(path: Path) -> None:
-    """A copy of /dev/null."""
+    """A copy of /dev/zero, which has no end."""
     if os.geteuid() != 0:
         pytest.skip("only root makes device nodes")
-    os.mknod(path, stat.S_IFCHR | 0o666, os.makedev(1, 3))
+    os.mknod(path, stat.S_IFCHR | 0o666, os.makedev(1, 5))
 
 
-def link(path: Path) -> None:
-    path.symlink_to(path.with_name("victim"))
+def own_socket(path: Path) -> None:
+    with socket.socket(socket.AF_UNIX) as made:
+        here = Path.cwd()
+        os.chdir(path.parent)  # a socket's path may have a hundred characters
+        try:
+            made.bind(path.name)
+        finally:
+            os.chdir(here)
 
 
-@pytest.mark.parametrize("make", [link, os.mkfifo, device, os.mkdir])
+def linked(path: Path) -> None:
+    path.with_name("target").write_text("{}")
+    path.symlink_to("target")
+
+
+@pytest.mark.parametrize("make", [linked, os.mkfifo, device, os.mkdir])
 def test_only_a_regular_file_is_replaced(make: Callable[[Path], None], tmp_path: Path) -> None:
-    victim, source, path = tmp_path / "victim", tmp_path / "source", tmp_path / "report.md"
-    victim.write_text("whole")
+    source, path = tmp_path / "source", tmp_path / "report.md"
     source.write_text("new")
     make(path)
+    there = {found.name for found in tmp_path.iterdir()}
     before = path.lstat()
     with refused(InputError, path, fix="another name"):
         files.write_text(path, "text")
@@ -70,8 +78,9 @@ def test_only_a_regular_file_is_replaced(make: Callable[[Path], None], tmp_path:
     with refused(InputError, path, fix="remove"):
         files.open_in_place(path)
     after = path.lstat()
-    assert (victim.read_text(), after.st_mode, after.st_ino) == ("whole", before.st_mode, before.st_ino)
-    assert sorted(found.name for found in tmp_path.iterdir()) == ["report.md", "source", "victim"]
+    assert (after.st_mode, after.st_ino) == (before.st_mode, before.st_ino)
+    assert make is not linked or (tmp_path / "target").read_text() == "{}"
+    assert {found.name for found in tmp_path.iterdir()} == there
 
 
 @pytest.mark.parametrize("make", [os.mkfifo, device])
@@ -86,12 +95,17 @@ def test_no_device_is_written_to(make: Callable[[Path], None], tmp_path: Path) -
         files.sha256(tmp_path / "report.md")
 
 
-def test_a_link_to_a_device_is_no_device(tmp_path: Path) -> None:
+def test_a_link_to_a_device_is_no_device_and_a_journal_with_two_names_is_kept(tmp_path: Path) -> None:
     """A run directory of somebody else may hold one."""
     device(tmp_path / "null")
     (tmp_path / "report.md").symlink_to("null")
     with refused(InputError, tmp_path / "report.md", "link"):
         files.write_out(tmp_path / "report.md", "text")
+    (tmp_path / "journal.jsonl").write_text("{}\n")
+    os.link(tmp_path / "journal.jsonl", tmp_path / "snapshot.jsonl")
+    with refused(InputError, "journal.jsonl", "hard link", fix="copy") as caught:
+        files.open_in_place(tmp_path / "journal.jsonl")
+    assert "remove" not in caught.value.fix
 
 
 def test_nothing_is_put_below_a_link_in_a_run_directory(tmp_path: Path) -> None:
@@ -108,58 +122,21 @@ def test_nothing_is_put_below_a_link_in_a_run_directory(tmp_path: Path) -> None:
     assert files.real_folder(tmp_path / "way", tmp_path / "way" / "exp" / "new").parent.is_dir()
 
 
-def test_a_full_disk_is_named_and_leaves_nothing(tiny_disk: Path) -> None:
+def test_a_full_disk_and_a_path_through_a_file_are_named(tiny_disk: Path, tmp_path: Path) -> None:
     with refused(InputError, tiny_disk / "big", "no space left on device", fix="free"):
         files.write_bytes(tiny_disk / "big", b"x" * 1_000_000)
     assert list(tiny_disk.iterdir()) == []
-
-
-def test_a_path_through_a_file_is_explained(tmp_path: Path) -> None:
     (tmp_path / "file").touch()
     with refused(InputError, tmp_path / "file" / "inner", "file"):
         files.write_text(tmp_path / "file" / "inner" / "x.txt", "text")
 
 
-def test_a_journal_with_two_names_is_not_to_be_removed(tmp_path: Path) -> None:
-    (tmp_path / "journal.jsonl").write_text("{}\n")
-    os.link(tmp_path / "journal.jsonl", tmp_path / "snapshot.jsonl")
-    with refused(InputError, "journal.jsonl", "hard link", fix="copy") as caught:
-        files.open_in_place(tmp_path / "journal.jsonl")
-    assert "remove" not in caught.value.fix
-
-
-def fifo(path: Path) -> None:
-    os.mkfifo(path)
-
-
-def own_socket(path: Path) -> None:
-    with socket.socket(socket.AF_UNIX) as made:
-        here = Path.cwd()
-        os.chdir(path.parent)  # a socket's path may have a hundred characters
-        try:
-            made.bind(path.name)
-        finally:
-            os.chdir(here)
-
-
-def endless(path: Path) -> None:
-    try:
-        os.mknod(path, stat.S_IFCHR | 0o666, os.makedev(1, 5))  # endless zeros
-    except OSError:
-        pytest.skip("only root makes devices")
-
-
-def linked(path: Path) -> None:
-    path.with_name("target").write_text("{}")
-    path.symlink_to("target")
-
-
 @pytest.mark.parametrize(
     ("make", "kind"),
     [
-        (fifo, "a named pipe"),
+        (os.mkfifo, "a named pipe"),
         (own_socket, "a socket"),
-        (endless, "a device"),
+        (device, "a device"),
         (Path.mkdir, "a folder"),
         (linked, "a link"),
         (lambda path: path.symlink_to(path.name), "a link"),
@@ -177,9 +154,8 @@ def test_only_regular_files_are_opened(tmp_path, make, kind):
 def test_a_file_that_the_user_names_may_be_a_link(tmp_path):
     linked(path := tmp_path / "named")
 
-    assert safe_read.read_json(path, follow=True) == {}
-    assert safe_read.is_regular(path, follow=True)
-    fifo(tmp_path / "fifo")
+    assert safe_read.read_json(path, follow=True) == {} and safe_read.is_regular(path, follow=True)
+    os.mkfifo(tmp_path / "fifo")
     (tmp_path / "to_fifo").symlink_to("fifo")
     with refused(InputError, "to_fifo", "named pipe"):
         safe_read.read_bytes(tmp_path / "to_fifo", follow=True)
@@ -192,7 +168,7 @@ def test_a_name_that_no_file_has_is_one_line(tmp_path, name):
     assert not safe_read.is_regular(tmp_path / name)
 
 
-def test_a_file_without_end_is_refused_before_it_is_read(tmp_path):
+def test_a_file_without_end_is_refused_before_it_is_read_and_honest_json_is_read(tmp_path) -> None:
     with (tmp_path / "sparse").open("wb") as made:
         made.truncate(10 << 30)
 
@@ -206,6 +182,11 @@ def test_a_file_without_end_is_refused_before_it_is_read(tmp_path):
     if Path("/proc/self/status").exists():
         with refused(FormatError, "/proc/self/status", "more than 10 bytes"):
             safe_read.read_text(Path("/proc/self/status"), most=10)
+    deep = json.dumps([[["]" * 50, {"[{" * 90: '\\"['}]] * 40])
+    content = "\ufeff" + "[" * 40 + deep + "]" * 40
+    (tmp_path / "a.json").write_text(content, encoding="utf-8")
+
+    assert safe_read.read_json(tmp_path / "a.json") == json.loads(content[1:])
 
 
 @pytest.mark.parametrize(
@@ -228,14 +209,6 @@ def test_json_that_cannot_be_reckoned_with_is_refused(tmp_path, text, said):
 
     with refused(FormatError, "a.json", said, fix="measure again"):
         safe_read.read_json(tmp_path / "a.json", fix="measure again")
-
-
-def test_honest_json_is_read(tmp_path):
-    deep = json.dumps([[["]" * 50, {"[{" * 90: '\\"['}]] * 40])
-    content = "\ufeff" + "[" * 40 + deep + "]" * 40
-    (tmp_path / "a.json").write_text(content, encoding="utf-8")
-
-    assert safe_read.read_json(tmp_path / "a.json") == json.loads(content[1:])
 
 
 def test_a_path_out_of_a_file_stays_inside(tmp_path):

@@ -21,19 +21,10 @@ from model_profiling.runner.result import OutputFacts
 from model_profiling.runs.journal import Entry, Journal, has_journal
 
 ENTRY = Entry(
-    kind="untraced",
-    experiment="on",
-    threads=1,
-    round=0,
-    session=1,
-    state="done",
-    started="2026-01-01T00:00:00+0000",
-    seconds=0.5,
-    iterations_ns=(1, 2, 3),
-    features_present=("fp16",),
-    outputs=(OutputFacts(Path("on/x.bin"), "float32", (1, 10), (0, 1)),),
-    kernels={"kai_run_x": 3},
-)
+    kind="untraced", experiment="on", threads=1, round=0, session=1, state="done", seconds=0.5,
+    started="2026-01-01T00:00:00+0000", iterations_ns=(1, 2, 3), features_present=("fp16",),
+    outputs=(OutputFacts(Path("on/x.bin"), "float32", (1, 10), (0, 1)),), kernels={"kai_run_x": 3},
+)  # fmt: skip
 
 
 def test_a_journal_gives_back_what_was_appended(tmp_path: Path) -> None:
@@ -49,7 +40,7 @@ def test_a_journal_gives_back_what_was_appended(tmp_path: Path) -> None:
     assert first.iterations_ns == (9,), "of two entries of a step the later counts"
 
 
-def test_a_series_is_asked_for_its_rounds(tmp_path: Path) -> None:
+def test_a_series_is_asked_for_its_rounds_and_a_config_for_those_begun(tmp_path: Path) -> None:
     journal = Journal(tmp_path)
     assert not has_journal(tmp_path)
     for number in (2, 0):
@@ -63,16 +54,15 @@ def test_a_series_is_asked_for_its_rounds(tmp_path: Path) -> None:
     assert [entry.round for entry in journal.ended_well("untraced", on)] == [0, 2]
     assert journal.evidence(on) == replace(ENTRY, kind="evidence")
     assert journal.evidence(Series("off", 1)) is None
-
-
-def test_rounds_begun_are_those_of_the_config_at_hand(tmp_path: Path) -> None:
-    journal = Journal(tmp_path)
+    run_dir = tmp_path / "begun"
+    run_dir.mkdir()
+    journal = Journal(run_dir)
     assert journal.rounds_begun(["on"]) == 0
     journal.append(replace(ENTRY, kind="evidence"))
     assert journal.rounds_begun(["on"]) == 0
     journal.append(replace(ENTRY, kind="traced", round=8, state="failed"))
-    assert Journal(tmp_path).rounds_begun(["off", "on"]) == 9
-    assert Journal(tmp_path).rounds_begun(["off"]) == 0, "another part of the run has its own rounds"
+    assert Journal(run_dir).rounds_begun(["off", "on"]) == 9
+    assert Journal(run_dir).rounds_begun(["off"]) == 0, "another part of the run has its own rounds"
 
 
 def test_a_journal_torn_at_any_byte_keeps_every_whole_line(tmp_path: Path) -> None:
@@ -151,17 +141,11 @@ class Outer:
     path: Path | None = None
 
 
-outers = st.builds(
-    Outer,
-    name=st.text(),
-    share=st.none() | st.floats(allow_nan=False, allow_infinity=False),
-    inner=st.builds(
-        Inner,
-        st.lists(st.integers()).map(tuple),
-        st.dictionaries(st.integers(), st.lists(st.text()).map(tuple)),
-    ),
-    path=st.none() | st.just(Path("on/x.bin")),
-)
+texts = st.dictionaries(st.integers(), st.lists(st.text()).map(tuple))
+shares = st.none() | st.floats(allow_nan=False, allow_infinity=False)
+inners = st.builds(Inner, st.lists(st.integers()).map(tuple), texts)
+paths = st.none() | st.just(Path("on/x.bin"))
+outers = st.builds(Outer, name=st.text(), share=shares, inner=inners, path=paths)
 
 
 @given(outers)
@@ -170,7 +154,7 @@ def test_a_record_comes_back_as_it_was(record: Outer) -> None:
     assert parse_record(Outer, content, "here", "fix it") == record
 
 
-def test_a_file_of_a_newer_kit_stays_readable_and_an_older_one_is_upgraded(tmp_path: Path) -> None:
+def test_a_file_of_a_newer_kit_stays_readable_and_what_json_cannot_hold_is_not_written(tmp_path):
     path = tmp_path / "r.json"
     write_record(path, Outer(name="a"))
     path.write_text(json.dumps({**json.loads(path.read_text()), "later": [1]}))
@@ -178,6 +162,9 @@ def test_a_file_of_a_newer_kit_stays_readable_and_an_older_one_is_upgraded(tmp_p
     path.write_text('{"schema_version": 0, "title": "b"}')
     upgraded = read_record(Outer, path, "fix it", lambda old: {"schema_version": 1, "name": old["title"]})
     assert upgraded == Outer(name="b")
+    with pytest.raises(ValueError, match="JSON"):
+        write_record(tmp_path / "inf.json", Outer(name="a", share=float("inf")))
+    assert list(tmp_path.iterdir()) == [path]
 
 
 @pytest.mark.parametrize(
@@ -185,7 +172,6 @@ def test_a_file_of_a_newer_kit_stays_readable_and_an_older_one_is_upgraded(tmp_p
     [
         ({"schema_version": 1}, ("name", "required")),
         ({"name": "a"}, ("schema_version", "required")),
-        ({"schema_version": 1, "name": 7}, ("name", "string")),
         ({"schema_version": 1, "name": "a", "share": "0.5"}, ("share", "number")),
         ({"schema_version": 1, "name": "a", "colour": "blue"}, ("colour", "'red'")),
         ({"schema_version": 1, "name": "a", "inner": {"numbers": [1, True]}}, ("inner.numbers.1",)),
@@ -199,25 +185,3 @@ def test_a_field_that_does_not_fit_is_named(tmp_path: Path, content: object, pla
     field, *wanted = place
     with refused(FormatError, f"{path}: {field}:", *wanted, fix="fix it"):
         read_record(Outer, path, "fix it")
-
-
-@pytest.mark.parametrize(
-    "text",
-    [
-        "{", "[]", '"a"', "", "[" * 100_000, '{"a": NaN}', '{"a": -Infinity}', '{"a": 1e999}',
-        f'{{"a": {"9" * 21}}}',
-    ],
-)  # fmt: skip
-def test_what_is_no_json_object_is_refused_by_name(tmp_path: Path, text: str) -> None:
-    path = tmp_path / "r.json"
-    path.write_text(text)
-    with refused(FormatError, path, fix="fix it"):
-        read_record(Outer, path, "fix it")
-    with refused(InputError, tmp_path / "gone.json", "no such file"):
-        read_record(Outer, tmp_path / "gone.json", "fix it")
-
-
-def test_what_json_cannot_hold_is_not_written(tmp_path: Path) -> None:
-    with pytest.raises(ValueError, match="JSON"):
-        write_record(tmp_path / "r.json", Outer(name="a", share=float("inf")))
-    assert list(tmp_path.iterdir()) == []

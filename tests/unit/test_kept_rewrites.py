@@ -1,18 +1,22 @@
-"""Which rewrites `sme2prof optimize` keeps: exports and times are made up, the decisions are not."""
+"""Which rewrites `sme2prof optimize` keeps (exports and times are made up, the decisions are not), and which
+`--optimize` applies: those that were saved for this model and format, else by structure."""
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
 import pytest
-from said import says
+from said import refused, says
 
 from model_profiling.cli.main import main
-from model_profiling.core.errors import InputError
+from model_profiling.core.errors import FormatError, InputError
+from model_profiling.export.catalogue import ONLY_IF_MEASURED
 from model_profiling.export.records import Accuracy, Applied, DelegationCoverage, Deviation, ExportResult
+from model_profiling.export.rewrites import chosen_rewrites, names
 from model_profiling.report.dtypes import OnSme2
 from model_profiling.report.optimization import Optimization, optimization_document
 from model_profiling.report.text import render_markdown
@@ -51,7 +55,7 @@ def timed(ms: float, seed: int) -> Timed:
 
 
 @pytest.fixture
-def takes(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> dict[str, float]:
+def takes(monkeypatch: pytest.MonkeyPatch) -> dict[str, float]:
     """Milliseconds: original, all, and all without each kind; what the kept ones take when measured again."""
     times: dict[str, float] = {"original": 10.0, "all": 8.0, "again": 8.0}
 
@@ -64,7 +68,7 @@ def takes(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> dict[str, float]:
         assert original.is_file() and program.is_file()
         speedup = compare_timed(timed(times["original"], 6), timed(times["again"], 7), same_run=False)
         comparison = SimpleNamespace(series=[SimpleNamespace(end_to_end=speedup)])
-        return SimpleNamespace(comparison=comparison, a=tmp_path, b=tmp_path, warnings=())
+        return SimpleNamespace(comparison=comparison, a=None, b=None, warnings=())
 
     monkeypatch.setattr(profile, "export_model", exported)
     monkeypatch.setattr(optimize, "one_case", lambda *_: ProgramCase())
@@ -111,17 +115,13 @@ def test_a_program_of_an_earlier_choice_goes_with_it(takes: dict[str, float], tm
 
 @pytest.mark.usefixtures("takes")
 @pytest.mark.parametrize(("not_timed", "code"), [("", 1), ("this CPU is not an Arm CPU", 0)])
-def test_that_nothing_helps_is_an_answer_only_where_times_are_measured(
-    not_timed: str, code: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_that_nothing_helps_is_an_answer_where_times_are_measured(not_timed, code, tmp_path, monkeypatch):
     monkeypatch.setattr(optimize._Search, "_why_not_timed", lambda _: not_timed)
     words = ["optimize", "net", "--target", "host", "--only", "glu", "--outdir", str(tmp_path), "--json"]
     assert main(words) == code
 
 
-def test_a_choice_whose_confirmation_is_interrupted_leaves_no_program(
-    takes: dict[str, float], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_choice_whose_confirmation_is_interrupted_leaves_no_program(takes, tmp_path, monkeypatch):
     def interrupted(*_: object, **__: object) -> None:
         raise KeyboardInterrupt
 
@@ -132,16 +132,16 @@ def test_a_choice_whose_confirmation_is_interrupted_leaves_no_program(
     assert [path.name for path in (tmp_path / "artifacts").glob("*.pte")] == ["net_xnnpack_fp32.pte"]
 
 
-def test_rewrites_that_help_only_together_are_kept_together(takes: dict[str, float], tmp_path: Path) -> None:
+def test_what_helps_only_together_is_kept_together_and_the_unknown_is_refused(takes, tmp_path):
     takes |= {"attention": 8.0, "mish": 8.0}
     found, decided = optimized(tmp_path)
     assert set(decided.values()) == {"kept"} and found.helped
+    with pytest.raises(InputError, match=r"there is no rewrite 'atention'.*attention"):
+        optimize_model("toy_cnn", only=("atention",))
 
 
 @pytest.mark.parametrize("main_target", ["host", "emulated"])
-def test_what_loses_sme2_arithmetic_is_dropped(
-    main_target: str, takes: dict[str, float], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_what_loses_sme2_arithmetic_is_dropped(main_target, takes, tmp_path, monkeypatch):
     takes |= {"attention": 9.0, "mish": 10.0}
     main, emulated = TargetChoice(main_target), TargetChoice("emulated")
     monkeypatch.setattr(optimize, "plan_targets", lambda _: TargetPlan(main, emulated, "no SME2 here"))
@@ -161,6 +161,48 @@ def test_what_loses_sme2_arithmetic_is_dropped(
     assert found.optimized.sme2.arithmetic_share == 1.0
 
 
-def test_an_unknown_rewrite_is_refused() -> None:
-    with pytest.raises(InputError, match=r"there is no rewrite 'atention'.*attention"):
-        optimize_model("toy_cnn", only=("atention",))
+SAVED = {"schema_version": 1, "model": "net", "source": "net.py:make", "kept": ["attention", "layer norm"]}
+
+
+def saved(folder: Path, **changed: object) -> Path:
+    folder.mkdir(parents=True, exist_ok=True)
+    (folder / "optimization.json").write_text(json.dumps(SAVED | changed))
+    return folder
+
+
+def chosen(optimize: object, home: Path, model: str = "net") -> tuple[str, ...] | None:
+    program = home / "artifacts" / f"{model}_xnnpack_fp16-optimized.pte"
+    return chosen_rewrites(optimize, model, "net.py:make", program)  # type: ignore[arg-type]
+
+
+def test_a_saved_choice_is_applied_by_its_file_and_by_its_folder(tmp_path: Path) -> None:
+    folder = saved(tmp_path / "elsewhere")
+    for named in (folder, folder / "optimization.json", str(folder)):
+        assert chosen(named, tmp_path) == ("attention", "layer norm")
+    assert chosen(folder, tmp_path, "renamed") == ("attention", "layer norm"), "its source is the same"
+    assert chosen(saved(tmp_path / "nothing", kept=[]), tmp_path) == ()
+
+
+def test_without_a_file_the_choice_for_this_format_is_found_or_structure_chooses(tmp_path: Path) -> None:
+    by_structure = chosen(True, tmp_path)
+    assert by_structure == tuple(name for name in names() if name not in ONLY_IF_MEASURED)
+    saved(tmp_path / "runs" / "xnnpack_fp32-optimized")
+    assert chosen(True, tmp_path) == by_structure
+    saved(tmp_path / "runs" / "xnnpack_fp16-optimized", model="other", source="other.py:make")
+    assert chosen(True, tmp_path) == by_structure
+    saved(tmp_path / "runs" / "xnnpack_fp16-optimized")
+    assert chosen(True, tmp_path) == ("attention", "layer norm")
+    assert chosen(False, tmp_path) is None and chosen((), tmp_path) is None
+
+
+def test_a_file_that_holds_no_choice_for_this_model_is_refused(tmp_path: Path) -> None:
+    with refused(InputError, "gone.json", fix="optimization.json"):
+        chosen("gone.json", tmp_path)
+    with refused(InputError, "other", "net", fix="this model"):
+        chosen(saved(tmp_path, model="other", source="other.py:make"), tmp_path)
+    with refused(InputError, "faster maths", fix="sme2prof optimize"):
+        chosen(saved(tmp_path, kept=["faster maths"]), tmp_path)
+    for damaged in ("{", "[]", "{}", json.dumps(SAVED | {"kept": "attention"}), '{"schema_version": 2}'):
+        (tmp_path / "optimization.json").write_text(damaged)
+        with refused(FormatError, "optimization.json", fix="sme2prof optimize"):
+            chosen(tmp_path, tmp_path)

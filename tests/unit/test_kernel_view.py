@@ -1,9 +1,6 @@
 """kernels.csv and kernel_view.md, written and read back."""
 
 import itertools
-import subprocess
-import sys
-from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
@@ -27,16 +24,14 @@ from model_profiling.runner.result import OutputFacts
 from model_profiling.runs import Manifest, Result
 from model_profiling.workflow.analyse import kernel_sections
 
-ROOT = Path(__file__).resolve().parents[2]
-LOGS = ROOT / "tests" / "data" / "xnntrace"
-TOOL = ROOT / "model_profiling" / "tools" / "generate_kernel_view.py"
+LOGS = Path(__file__).resolve().parents[1] / "data" / "xnntrace"
+TOOL = "tools/generate_kernel_view.py"
 MOPA = "kai_run_matmul_clamp_f16_f16p2vlx2_f16p2vlx2_2vlx2vl_sme2_mopa"
+GEMM = "xnn_f16_gemm_minmax_ukernel_1x16__neonfp16arith_ld64"
 PACK = "kai_run_lhs_imatmul_pack_x16p2vlx2_x16p_sme"
 ON = (*executed_kernels({MOPA: 12, PACK: None}), *operator_kernels(["Convolution (NHWC, PF16) IGEMM #1"]))
 OFF = (
-    *configured_kernels(
-        ["xnn_f16_gemm_minmax_ukernel_1x16__neonfp16arith_ld64", "xnn_new_thing_ukernel__magic"]
-    ),
+    *configured_kernels([GEMM, "xnn_new_thing_ukernel__magic"]),
     *operator_kernels(["Convolution (NHWC, F16) IGEMM #1", "Convolution (NHWC, F16) IGEMM #2"]),
 )
 
@@ -46,13 +41,6 @@ def test_a_csv_reads_back_as_it_was(tmp_path: Path, uses: tuple[KernelUse, ...])
     path = tmp_path / "deep" / "k.csv"
     write_kernels_csv(path, "toy, with a comma", uses)
     assert read_kernels_csv(path) == uses
-
-
-def test_counts_of_kits_without_evidence_are_not_believed(tmp_path: Path) -> None:
-    path = tmp_path / "old.csv"
-    path.write_text("model_id,kernel_name,category,count\nm,xnn_f32_vadd_ukernel__neon_u8,binary,7\n")
-    (use,) = read_kernels_csv(path)
-    assert (use.evidence, use.calls) == ("configured", None)
 
 
 @pytest.mark.parametrize(
@@ -94,8 +82,7 @@ def test_the_view_separates_what_ran_from_what_was_configured() -> None:
     assert row(executed, MOPA) == ["12 calls", "-", "SME2", "matmul", "f16"]
     assert row(executed, PACK) == ["ran", "-", "SME", "packing", "x16"]
     assert row(executed, "Convolution (NHWC, F16) IGEMM") == ["-", "2 calls", "-", "matmul", "F16"]
-    gemm = "xnn_f16_gemm_minmax_ukernel_1x16__neonfp16arith_ld64"
-    assert row(configured, gemm) == ["-", "configured", "fp16", "matmul", "f16"]
+    assert row(configured, GEMM) == ["-", "configured", "fp16", "matmul", "f16"]
     assert "\n- `xnn_new_thing_ukernel__magic`" in configured
     text = view(FILES, filter_op="packing")
     assert PACK in text and "IGEMM" not in text
@@ -129,57 +116,25 @@ def test_every_thread_count_of_a_run_directory_is_a_section(tmp_path: Path) -> N
         kernel_sections(tmp_path)
 
 
-def manifest_of(run_dir: Path, results: Sequence[Result], pairs: Sequence[Pair] | None = None) -> None:
-    listed = None if pairs is None else tuple(pairs)
-    write_record(run_dir / names.MANIFEST, Manifest(results=tuple(results), pairs=listed))
-
-
-def test_the_manifest_knows_better_than_names(tmp_path: Path) -> None:
-    run_directory(tmp_path)
-    for experiment in ("fast", "slow"):
-        write_kernels_csv(tmp_path / experiment / "k_kernels.csv", "toy", ON)
-    results = [
-        Result(experiment="slow", sme2="off", threads=2, kernels="slow/k_kernels.csv"),
-        Result(experiment="fast", sme2="on", threads=2, kernels="fast/k_kernels.csv"),
-        Result(experiment="fast", sme2="on", threads=1),
-    ]
-    manifest_of(tmp_path, results)
-    assert named(tmp_path) == [("fast vs slow, 2 threads", "fast, 2 threads", "slow, 2 threads")]
-    (tmp_path / names.MANIFEST).write_text('{"results": []}')
-    with refused(FormatError, "manifest.json", "schema_version"):
-        kernel_sections(tmp_path)
-
-
 def ladder(run_dir: Path) -> Path:
     """Three rungs, each compared with the next; with SME2 on in one of them only."""
     rungs = ("upto_sme2", "upto_i8mm", "upto_neon")
+    own = {"threads": 1, "runner_path": "builtin", "outputs": (OutputFacts(file=Path("out")),)}
     results = []
     for name, uses in zip(rungs, (ON, OFF, ()), strict=True):
-        listed = f"{name}/{name}_kernels.csv"
+        listed, sme2 = f"{name}/{name}_kernels.csv", "on" if name == "upto_sme2" else "off"
         write_kernels_csv(run_dir / listed, "toy", uses)
-        results.append(
-            Result(
-                experiment=name,
-                threads=1,
-                sme2="on" if name == "upto_sme2" else "off",
-                kernels=listed,
-                runner_path="builtin",
-                outputs=(OutputFacts(file=Path("out")),),
-            )
-        )
-    manifest_of(
-        run_dir,
-        results,
-        [
-            Pair(f"what {better} buys", Series(worse, 1), Series(better, 1), "emulated")
-            for better, worse in itertools.pairwise(rungs)
-        ],
-    )
+        results.append(Result(experiment=name, sme2=sme2, kernels=listed, **own))
+    pairs = [
+        Pair(f"what {better} buys", Series(worse, 1), Series(better, 1), "emulated")
+        for better, worse in itertools.pairwise(rungs)
+    ]
+    write_record(run_dir / names.MANIFEST, Manifest(results=tuple(results), pairs=tuple(pairs)))
     return run_dir
 
 
-def test_a_ladder_has_a_section_for_each_rung(tmp_path: Path) -> None:
-    done = run_tool("--run-dir", ladder(tmp_path), "--title", "Toy")
+def test_a_ladder_has_a_section_for_each_rung(tmp_path: Path, script) -> None:
+    done = script(TOOL, "--run-dir", ladder(tmp_path), "--title", "Toy")
     assert done.returncode == 0, done.stderr
     text = (tmp_path / "kernel_view.md").read_text()
     assert text.startswith("# Toy\n")
@@ -190,14 +145,9 @@ def test_a_ladder_has_a_section_for_each_rung(tmp_path: Path) -> None:
     assert "no operator in the dump" not in text
 
 
-def run_tool(*arguments: str | Path) -> subprocess.CompletedProcess[str]:
-    command = [sys.executable, str(TOOL), *map(str, arguments)]
-    return subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=60, check=False)
-
-
-def test_the_tool_over_two_real_logs() -> None:
+def test_the_tool_over_two_real_logs(script) -> None:
     logs = ("--sme2-on", LOGS / "toy_fp16_sme2on.log", "--sme2-off", LOGS / "toy_fp16_sme2off.log")
-    done = run_tool(*logs, "--filter-op", "gemm")
+    done = script(TOOL, *logs, "--filter-op", "gemm")
     assert done.returncode == 0, done.stderr
     cells = ["6 calls", "-", "SME or SME2", "matmul", "PF16"]
     assert row(done.stdout, "Convolution (NHWC, PF16) IGEMM") == cells
@@ -213,7 +163,7 @@ def test_the_tool_over_two_real_logs() -> None:
         ("--run-dir", ".", "--sme2-on", "x.csv"),
     ],
 )
-def test_the_tool_refuses_bad_input(arguments: tuple[str, ...]) -> None:
-    done = run_tool(*arguments)
+def test_the_tool_refuses_bad_input(arguments: tuple[str, ...], script) -> None:
+    done = script(TOOL, *arguments)
     assert done.returncode == 2
     assert "error: " in done.stderr and "Traceback" not in done.stderr

@@ -45,14 +45,10 @@ def few_enough(wrong: int, trials: int) -> bool:
 def test_false_verdicts_stay_below_five_percent(kind: str, few_layouts: bool) -> None:
     noise = np.random.default_rng(21)
     trials = 60
-    wrong = sum(
-        compare_launches(
-            *lists(made_up(noise, kind, launches=6, cycles=12, few_layouts=few_layouts)),
-            practical_threshold=0,
-        ).verdict
-        in JUDGED
-        for _ in range(trials)
-    )
+    wrong = 0
+    for _ in range(trials):
+        pair = lists(made_up(noise, kind, launches=6, cycles=12, few_layouts=few_layouts))
+        wrong += compare_launches(*pair, practical_threshold=0).verdict in JUDGED
     assert few_enough(wrong, trials)
 
 
@@ -74,24 +70,24 @@ def test_stopping_early_does_not_invent_differences(kind: str) -> None:
 @pytest.mark.parametrize("kind", NOISES)
 def test_two_percent_is_found_in_ten_launches(kind: str) -> None:
     noise = np.random.default_rng(23)
-    found = [
-        compare_launches(
-            *lists(made_up(noise, kind, launches=10, cycles=50, slower=0.02)), practical_threshold=THRESHOLD
-        ).verdict
-        for _ in range(20)
-    ]
+    found = []
+    for _ in range(20):
+        pair = lists(made_up(noise, kind, launches=10, cycles=50, slower=0.02))
+        found.append(compare_launches(*pair, practical_threshold=THRESHOLD).verdict)
     assert found.count(Verdict.SLOWER) >= 19
     assert Verdict.FASTER not in found
 
 
-def test_contention_does_not_hide_the_difference() -> None:
+def test_contention_and_cold_caches_hardly_show() -> None:
     """Waiting takes as long for both programs: means and medians of such turns lean towards no difference."""
-    found = compare_launches(
-        *lists(
-            made_up(np.random.default_rng(24), "contended", launches=60, cycles=100, slower=0.03, layout=0)
-        )
-    )
+    noise = np.random.default_rng(24)
+    pair = lists(made_up(noise, "contended", launches=60, cycles=100, slower=0.03, layout=0))
+    found = compare_launches(*pair)
     assert found.ratio == pytest.approx(1 / 1.03, abs=0.001)
+    # Its turns' first inferences take 50% longer, the second 5%: means of what counts differ by 1.3%.
+    ours, theirs = made_up(np.random.default_rng(27), "spikes", launches=40, cycles=50, layout=0, carries=5)
+    assert theirs[..., 1:].mean() / ours[..., 1:].mean() > 1.01
+    assert compare_launches(*lists((ours, theirs))).ratio == pytest.approx(1.0, abs=0.003)
 
 
 def test_the_interval_covers_the_truth() -> None:
@@ -101,11 +97,6 @@ def test_the_interval_covers_the_truth() -> None:
         found = compare_launches(*lists(made_up(noise, "normal", launches=7, cycles=8, turn=3, slower=0.2)))
         covered += found.low <= 1 / 1.2 <= found.high
     assert covered >= 94
-
-
-@pytest.fixture(scope="module")
-def measured() -> tuple[Launches, Launches]:
-    return lists(made_up(np.random.default_rng(26), "spikes", launches=9, cycles=20, slower=0.05))
 
 
 latencies = st.floats(0.5, 2.0)
@@ -144,21 +135,6 @@ def test_unit_and_order_of_launches_do_not_matter_and_swapping_sides_inverts_the
         assert back.p_value == pytest.approx(first.p_value)
 
 
-def test_what_cold_caches_cost_one_program_more_hardly_shows() -> None:
-    """Its turns' first inferences take 50% longer, the second 5%: means of what counts differ by 1.3%."""
-    ours, theirs = made_up(np.random.default_rng(27), "spikes", launches=40, cycles=50, layout=0, carries=5)
-    assert theirs[..., 1:].mean() / ours[..., 1:].mean() > 1.01
-    assert compare_launches(*lists((ours, theirs))).ratio == pytest.approx(1.0, abs=0.003)
-
-
-def test_an_answer_in_words(measured: tuple[Launches, Launches]) -> None:
-    found = compare_launches(*measured)
-    assert found.rounds == 9
-    says(found.method, "signed-rank", "Student")
-    assert found.reason.startswith("0.95")
-    json.dumps(found.as_dict(), allow_nan=False)
-
-
 def steady(latency: float, launches: int = 6, cycles: int = 4, turn: int = 4) -> list[list[list[float]]]:
     """Launches that differ a little."""
     return [
@@ -175,7 +151,8 @@ def test_launches_that_failed_and_turns_cut_short_or_longer_give_no_advantage() 
     ours[2][1] = []  # every inference was interrupted
     ours[4][0] = []
     found = compare_launches(ours, theirs)
-    assert found.rounds == 6
+    assert found.rounds == 6 and json.dumps(found.as_dict(), allow_nan=False)
+    says(found.method, "signed-rank", "Student")
     assert found.ratio == pytest.approx(0.5, rel=1e-3)
     for nothing in (compare_launches([], []), compare_launches([[]], [[[1.0]]])):
         assert nothing.verdict is Verdict.NOT_COMPARABLE and nothing.rounds == 0 and nothing.reason
@@ -206,8 +183,7 @@ def test_a_coarse_clock_widens_the_interval_and_looks_are_spaced() -> None:
     ours, theirs = steady(3.0, 7), steady(4.0, 7)
     assert compare_launches(ours, theirs).verdict is Verdict.SLOWER
     assert compare_launches(ours, theirs, resolution=1.0).verdict is Verdict.NO_CHANGE
-    assert precise_enough(ours, theirs)
-    assert not precise_enough(ours, theirs, resolution=0.1)
+    assert precise_enough(ours, theirs) and not precise_enough(ours, theirs, resolution=0.1)
     ours, theirs = steady(1.0, 20), steady(1.5, 20)
     stops = [n for n in range(21) if precise_enough(ours[:n], theirs[:n], fewest=3)]
     assert stops == [7, 9, 12, 15, 19]
@@ -221,24 +197,19 @@ def test_many_operators_without_a_difference_give_few_false_verdicts(few_layouts
     kinds = ["quiet", "normal", "wandering", "spikes"] * 6
     wrong = 0
     for kind in kinds:
-        pairs = {
-            str(i): made_up_operator(noise, kind, launches=6, cycles=5, few_layouts=few_layouts)
-            for i in range(12)
-        }
+        shape = {"launches": 6, "cycles": 5, "few_layouts": few_layouts}
+        pairs = {str(i): made_up_operator(noise, kind, **shape) for i in range(12)}
         found = compare_many(pairs, "lockstep", practical_threshold=0, resolution=CLOCK_STEP)
         wrong += any(one.verdict in JUDGED for one in found.values())
     assert few_enough(wrong, len(kinds))
 
 
-def test_launches_are_processes() -> None:
+def test_launches_are_processes_and_growth_a_line_through_each() -> None:
     rounds = [[value for turn in launch for value in turn] for launch in steady(1.0)]
     assert not list(latency_warnings(rounds, in_turns=True))
     warned = {one.code: str(one) for one in latency_warnings([[1.0] * 3] * 2, in_turns=True)}
     says(warned["rounds"], "launches", "2; measure at least 6")
     says(warned["runs"], "inferences: 3", "--budget")
-
-
-def test_growth_is_a_line_through_each_launch_with_its_interval() -> None:
     noise = np.random.default_rng(31)
     flat = [[5.0 + 0.01 * noise.normal() for _ in range(3)] for _ in range(8)]
     found = growth(flat, (0, 0.25, 1.0))
@@ -251,17 +222,9 @@ def test_growth_is_a_line_through_each_launch_with_its_interval() -> None:
 
 @pytest.mark.parametrize(
     ("latency_ms", "turn", "cycles", "enough"),
-    [
-        (0.02, 51, 100, 15),
-        (0.1, 11, 100, 15),
-        (1, 8, 100, 15),
-        (10, 8, 15, 15),
-        (50, 4, 6, 6),
-        (80, 3, 5, 5),
-        (200, 1, 6, 6),
-        (5000, 1, 1, 1),
-    ],
-)
+    [(0.02, 51, 100, 15), (0.1, 11, 100, 15), (1, 8, 100, 15), (10, 8, 15, 15), (50, 4, 6, 6), (80, 3, 5, 5),
+     (200, 1, 6, 6), (5000, 1, 1, 1)],
+)  # fmt: skip
 def test_turns_follow_from_the_speed_of_the_model(latency_ms, turn, cycles, enough):
     assert plan_turns(1e6 * latency_ms, 40, 2, 30, 12) == (turn, cycles)
     assert plan_turns(1e6 * latency_ms, 40, 2, 30) == (turn, enough)

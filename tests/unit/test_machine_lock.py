@@ -19,13 +19,7 @@ from said import refused, says
 from model_profiling.core.errors import InputError, InUseError
 from model_profiling.core.files import LockFile
 from model_profiling.doctor.checks import in_use
-from model_profiling.targets.machine_lock import (
-    holder,
-    lock_of,
-    may_wait,
-    measuring_alone,
-    working_beside,
-)
+from model_profiling.targets.machine_lock import holder, lock_of, may_wait, measuring_alone, working_beside
 
 
 @pytest.fixture(autouse=True)
@@ -101,7 +95,7 @@ def test_a_measurement_that_is_killed_leaves_nothing_locked(tmp_path: Path) -> N
     assert not (tmp_path / "elsewhere").exists()
 
 
-def test_who_may_not_wait_is_told_who_is_there(tmp_path: Path) -> None:
+def test_who_may_not_wait_is_told_who_is_there_and_who_looks_disturbs_nobody(tmp_path, lock):
     hostile = "\x1b[2J exports\n" + "x" * 5000
     told = refused(InUseError, str(os.getpid()), "exports")
     with measuring_alone(hostile), may_wait(False), told as said, working_beside("works"):
@@ -113,6 +107,14 @@ def test_who_may_not_wait_is_told_who_is_there(tmp_path: Path) -> None:
         (tmp_path / "sme2prof/devices/.this-machine.lock").write_bytes(b"")
         with may_wait(False), refused(InUseError, "this machine"), working_beside("works"):
             pass
+    with lock.held(), refused(InUseError, "it", f"process {os.getpid()}"):
+        lock.check_free()
+    looking = os.open(lock.path, os.O_RDONLY)
+    fcntl.flock(looking, fcntl.LOCK_SH)
+    try:
+        lock.check_free()
+    finally:
+        os.close(looking)
 
 
 @pytest.mark.parametrize("lock", [measuring_alone, working_beside])
@@ -122,22 +124,15 @@ def test_where_no_lock_can_be_had(lock, tmp_path: Path, monkeypatch: pytest.Monk
     with lock("works") as problem:
         says(str(problem), "XDG_STATE_HOME")
     assert not holder()
+    of_phone = lock_of("android:R5CT", "R5CT")
+    assert not of_phone.holder()
+    with refused(InputError, fix="XDG_STATE_HOME"), of_phone.held():
+        pass
 
 
 @pytest.fixture
 def lock(tmp_path: Path) -> LockFile:
     return LockFile(tmp_path / "state" / ".it.lock", "it", "wait")
-
-
-def test_who_only_looks_does_not_disturb_others_who_look(lock: LockFile) -> None:
-    with lock.held(), refused(InUseError, "it", f"process {os.getpid()}"):
-        lock.check_free()
-    looking = os.open(lock.path, os.O_RDONLY)
-    fcntl.flock(looking, fcntl.LOCK_SH)
-    try:
-        lock.check_free()
-    finally:
-        os.close(looking)
 
 
 @pytest.mark.parametrize("number", [errno.ENOLCK, errno.EBADF])
@@ -165,30 +160,17 @@ def test_a_lock_that_is_a_link_leaves_its_victim_whole(lock, make, tmp_path):
     assert victim.read_text() == "whole"
 
 
-def test_a_machine_whose_lock_cannot_be_written(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    (tmp_path / "file").touch()
-    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "file"))
-    lock = lock_of("android:R5CT", "R5CT")
-    assert not lock.holder()
-    with refused(InputError, fix="XDG_STATE_HOME"), lock.held():
-        pass
-
-
 def test_a_user_without_a_home() -> None:
     """As in containers that are started with a number for a user."""
     script = """
-import os
+import os, pwd
 os.environ.clear()
-import pwd
-def nobody(uid): raise KeyError(uid)
-pwd.getpwuid = nobody
+pwd.getpwuid = {}.__getitem__  # nobody
 from model_profiling.core.errors import SetupError
 from model_profiling.runner.cache import cache_root, state_root
 for root in (cache_root, state_root):
-    try:
-        root()
-    except SetupError as problem:
-        print(problem)
+    try: root()
+    except SetupError as problem: print(problem)
 """
     done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
     for line, name in zip(done.stdout.splitlines(), ("CACHE", "STATE"), strict=True):

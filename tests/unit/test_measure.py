@@ -1,5 +1,6 @@
 """What counts as the time of an inference: the rule, on machines with neighbours and cores of two speeds."""
 
+import functools
 import json
 import random
 import statistics
@@ -15,7 +16,6 @@ from model_profiling.runs.comparability import INTERRUPTED, Timed, compare_timed
 from model_profiling.runs.journal import Journal
 from model_profiling.statistics.measure import (
     Inferences,
-    Measure,
     Rule,
     disturbance,
     interrupted_share,
@@ -48,13 +48,9 @@ def beside_others(latency_ms: float, draw: random.Random, *, cycles: int = 15, t
 def timed(launches: list[Inferences], threads: int = 1, rule: Rule | None = None) -> Timed:
     rule = rule or rule_for(launches, threads)
     counted = {str(number): each.counted(rule.measure, rule.speed) for number, each in enumerate(launches)}
-    return Timed(
-        [[ms for turn in turns for ms in turn] for turns in counted.values()],
-        counted,
-        rule=rule,
-        disturbance=disturbance(launches),
-        again=lambda other: timed(launches, threads, other),
-    )
+    rounds = [[ms for turn in turns for ms in turn] for turns in counted.values()]
+    again = functools.partial(timed, launches, threads)
+    return Timed(rounds, counted, rule=rule, disturbance=disturbance(launches), again=again)
 
 
 def test_a_long_program_beside_neighbours_is_as_long_as_alone() -> None:
@@ -89,49 +85,34 @@ def test_busy_cores_widen_the_interval_of_unequal_programs_that_nobody_interrupt
     assert equal.verdict is Verdict.SLOWER, "1% of programs alike is still found"
 
 
-def test_cores_that_others_keep_busy_are_what_is_neither_idle_nor_the_programs_own() -> None:
+def test_which_inferences_count_and_how_many_cores_others_keep_busy() -> None:
+    taken = Inferences([(9, 1, 2, 3, 4, 5, 6)], [(9, 1, 2, 3, 4, 5, 6)], [(0, 0, 0, 2, 0, 0, 0)])
+    # Nor does the first count, nor one after an interrupted.
+    assert taken.counted("wall time") == [[1e-6, 2e-6, 5e-6, 6e-6]]
+    assert taken.counted("wall time, interrupted") == [[1e-6, 2e-6, 3e-6, 4e-6, 5e-6, 6e-6]]
+    assert Inferences([(7,), (8,)], [(7,), (8,)], [(0,), (0,)]).counted("wall time") == [[7e-6], [8e-6]]
+    alone = Inferences([(7, 8)], [(7, 8)], [(0, 0)], alone=True)
+    assert alone.counted("wall time") == [[7e-6, 8e-6]], "a process of its own was warmed up before"
     before = MachineMoment(idle_ticks=1000, total_ticks=4000, cpus=4)
     assert before.other_cores_until(replace(before, idle_ticks=1300, total_ticks=4400)) == 0.0
     assert before.other_cores_until(replace(before, idle_ticks=1100, total_ticks=4400)) == 2.0
     assert before.other_cores_until(MachineMoment()) == 0.0, "unknown"
 
 
-def test_only_inferences_that_nobody_disturbed_count() -> None:
-    taken = Inferences([(9, 1, 2, 3, 4, 5, 6)], [(9, 1, 2, 3, 4, 5, 6)], [(0, 0, 0, 2, 0, 0, 0)])
-    assert taken.counted("wall time") == [[1e-6, 2e-6, 5e-6, 6e-6]], (
-        "nor the first, nor one after an interrupted"
-    )
-    assert taken.counted("wall time, interrupted") == [[1e-6, 2e-6, 3e-6, 4e-6, 5e-6, 6e-6]]
-    assert Inferences([(7,), (8,)], [(7,), (8,)], [(0,), (0,)]).counted("wall time") == [[7e-6], [8e-6]]
-    alone = Inferences([(7, 8)], [(7, 8)], [(0, 0)], alone=True)
-    assert alone.counted("wall time") == [[7e-6, 8e-6]], "a process of its own was warmed up before"
-
-
 @pytest.mark.parametrize(
-    ("interrupted", "threads", "measure"),
-    [
-        (0, 1, "wall time"),
-        (0, 2, "wall time"),
-        (1, 1, "cpu time"),
-        (1, 2, "wall time"),
-        (5, 1, "cpu time"),
-        (5, 2, "wall time, interrupted"),
-    ],
+    ("interrupted", "one_thread", "two_threads"),
+    [(0, "wall time", "wall time"), (1, "cpu time", "wall time"), (5, "cpu time", "wall time, interrupted")],
 )
-def test_the_measure_follows_from_how_many_launches_were_left_alone(
-    interrupted: int, threads: int, measure: Measure
-) -> None:
+def test_the_measure_follows_from_how_many_launches_were_left_alone(interrupted, one_thread, two_threads):
     quiet, busy = (Inferences([(5,) * 7], [(5,) * 7], [(times,) * 7]) for times in (0, 1))
-    assert rule_for([busy] * interrupted + [quiet] * (8 - interrupted), threads).measure == measure
+    launches = [busy] * interrupted + [quiet] * (8 - interrupted)
+    assert [rule_for(launches, threads).measure for threads in (1, 2)] == [one_thread, two_threads]
 
 
-def test_several_threads_that_were_interrupted_are_not_compared() -> None:
+def test_several_threads_interrupted_or_a_runner_that_does_not_say() -> None:
     busy = [Inferences([(5_000,) * 7] * 4, [(5_000,) * 7] * 4, [(1,) * 7] * 4)] * 8
     found = compare_timed(timed(busy, 2), timed(busy, 2), same_run=True)
     assert (found.verdict, found.ratio, found.reason) == (Verdict.NOT_COMPARABLE, None, INTERRUPTED)
-
-
-def test_a_runner_that_does_not_say_is_compared_by_wall_time_on_both_sides() -> None:
     told = [beside_others(6.0, random.Random(2)) for _ in range(6)]
     untold = [Inferences(each.wall) for each in told]
     assert rule_for(untold, 1).measure == "wall time, unchecked"

@@ -67,7 +67,7 @@ def pair_single(baseline: DumpAnalysis, candidate: DumpAnalysis) -> Pairing:
     return pair_series(series_of([baseline]), series_of([candidate]))
 
 
-def test_without_a_program_operators_are_paired_by_kind_and_order() -> None:
+def test_operators_are_paired_by_kind_and_order_where_no_program_fits() -> None:
     pairing = pair_single(dump_of(OFF, experiment="off"), dump_of(ON, experiment="on"))
     assert pairing.matched_by == "order"
     assert described(pairing.operators) == [
@@ -78,6 +78,8 @@ def test_without_a_program_operators_are_paired_by_kind_and_order() -> None:
         ("kernel changed", "Fully Connected (NC, F16) GEMM", "Fully Connected (NC, PF16) GEMM"),
     ]
     assert [one.families for one in pairing.changed("kernel changed")] == [("F16", "PF16"), ("F16", "PF16")]
+    off, on = with_nodes(dump_of(OFF), [0, 1, 2, 3]), with_nodes(dump_of(ON), [0, 1, 2, 3], "other")
+    assert match_operators(off.operators, on.operators)[0] == "order"
 
 
 def test_with_a_program_a_node_that_became_two_events_is_a_split() -> None:
@@ -94,21 +96,13 @@ def test_with_a_program_a_node_that_became_two_events_is_a_split() -> None:
     assert [one.change for one in pair_single(on, off).operators if len(one.baseline) == 2] == ["merged"]
 
 
-def test_programs_that_differ_are_not_paired_by_node() -> None:
-    off, on = with_nodes(dump_of(OFF), [0, 1, 2, 3]), with_nodes(dump_of(ON), [0, 1, 2, 3], "other")
-    assert match_operators(off.operators, on.operators)[0] == "order"
-
-
-def test_every_operator_is_in_exactly_one_pair() -> None:
+def test_every_operator_is_in_one_pair_and_categories_add_up() -> None:
     long = [(f"Add (ND) #{n}", 3) for n in range(1, 9)] + OFF
     for ours, theirs in ((OFF, ON), (OFF, long), (long, ON), (OFF, [])):
         left, right = dump_of(ours).operators, dump_of(theirs).operators
         _, pairs = match_operators(left, right)
         assert sorted(one.identity for pair in pairs for one in pair[0]) == [one.identity for one in left]
         assert sorted(one.identity for pair in pairs for one in pair[1]) == [one.identity for one in right]
-
-
-def test_categories_add_up_and_one_process_each_gives_no_verdict() -> None:
     pairing = pair_single(dump_of(OFF), dump_of(ON))
     by_name = {one.name: one for one in pairing.categories}
     assert by_name["Convolution"].ratio == pytest.approx(4)
@@ -117,12 +111,11 @@ def test_categories_add_up_and_one_process_each_gives_no_verdict() -> None:
     assert by_name["Data Movement"].candidate_ms == pytest.approx(0.015)
     assert sum(one.candidate_share for one in pairing.categories) == pytest.approx(1)
     assert pairing.traced_ratio == pytest.approx(167 / 52)
-    pairing = pair_single(dump_of(OFF), dump_of(ON))
     assert pairing.e2e.verdict is Verdict.NOT_COMPARABLE
     assert all(one.speedup is None for one in pairing.operators)
 
 
-def test_rounds_give_operators_their_verdict() -> None:
+def test_rounds_give_operators_their_verdict_and_neither_rounding_nor_another_day() -> None:
     factors = (1.0, 1.02, 0.98, 1.01, 1.0, 0.99, 1.03, 1.0)
     off = [dump_of(OFF, noise=(one, one * 1.01, one)) for one in factors]
     on = [dump_of(ON, noise=(one * 1.01, one, one)) for one in factors]
@@ -135,8 +128,22 @@ def test_rounds_give_operators_their_verdict() -> None:
     assert by_name["GEMM"] is not None and by_name["GEMM"].verdict is Verdict.FASTER
     assert by_name["Elementwise"] is None
 
+    def rounds(clamp: int) -> list[DumpAnalysis]:
+        operators = [(name, clamp if name.startswith("Clamp") else spent) for name, spent in OFF]
+        return [dump_of(operators, noise=QUIET, round=place) for place in range(8)]
 
-def test_what_may_not_be_compared_is_paired_without_any_ratio() -> None:
+    for interleaved in (True, False):
+        pairing = pair_series(series_of(rounds(3)), series_of(rounds(4)), interleaved=interleaved)
+        clamp = next(one for one in pairing.operators if one.main.type.startswith("Clamp"))
+        assert clamp.speedup is not None and clamp.speedup.verdict is Verdict.NO_CHANGE
+    before = [dump_of(OFF, noise=(1.0, 1.0, 1.01), round=place) for place in range(8)]
+    after = [dump_of([(name, spent * 1.02) for name, spent in OFF], noise=QUIET) for _ in range(8)]
+    ours, theirs = series_of(before), series_of(after)
+    assert pair_series(ours, theirs).e2e.verdict is Verdict.SLOWER
+    assert pair_series(ours, theirs, interleaved=False).e2e.verdict is Verdict.NO_CHANGE
+
+
+def test_an_answer_is_repeated_and_what_may_not_be_compared_has_none() -> None:
     off = series_of([dump_of(OFF, round=n) for n in range(6)])
     on = series_of([dump_of(ON, round=n) for n in range(6)])
     pairing = pair_series(off, on, not_comparable="emulated")
@@ -144,9 +151,6 @@ def test_what_may_not_be_compared_is_paired_without_any_ratio() -> None:
     assert pairing.traced_ratio is None and not pairing.comparable
     assert all(one.speedup is None for one in (*pairing.operators, *pairing.categories))
     assert len(pairing.changed("kernel changed")) == 2
-
-
-def test_the_answer_a_run_already_gave_is_repeated() -> None:
     off, on = (series_of([dump_of(one, experiment=name)]) for name, one in (("off", OFF), ("on", ON)))
     measured = compare_rounds([[2.0]] * 8, [[1.0]] * 8)
     pairing = pair_series(off, on, answer=PairSpeedup("label", off.series, on.series, measured))
@@ -165,10 +169,8 @@ def test_one_disturbed_process_decides_neither_times_nor_shares() -> None:
     slow = held_up.breakdown.e2e.copy()
     slow[2] += 90 * slow[2]
     late = slow - held_up.breakdown.e2e
-    held_up = replace(
-        held_up,
-        breakdown=replace(held_up.breakdown, e2e=slow, unattributed=held_up.breakdown.unattributed + late),
-    )
+    beside = held_up.breakdown.unattributed + late
+    held_up = replace(held_up, breakdown=replace(held_up.breakdown, e2e=slow, unattributed=beside))
     off, on = series_of([held_up, *calm]), series_of([dump_of(ON, round=place) for place in range(6)])
     assert held_up.breakdown.closes and off.breakdown.closes
     late_share = held_up.breakdown.unattributed.sum() / held_up.breakdown.e2e.sum()
@@ -177,34 +179,6 @@ def test_one_disturbed_process_decides_neither_times_nor_shares() -> None:
     assert by_name["Unattributed"].baseline_share == pytest.approx(1 / 167, rel=0.01)
     assert by_name["Convolution"].baseline_share == pytest.approx(100 / 167, rel=0.01)
     assert by_name["Convolution"].baseline_ms == pytest.approx(0.100)
-
-
-def test_a_process_that_was_slow_as_a_whole_does_not_stand_for_the_others() -> None:
-    slow = dump_of([(name, 10 * spent) for name, spent in OFF], noise=QUIET)
-    series = series_of([slow, *(dump_of(OFF, noise=QUIET, round=place) for place in range(1, 6))])
-    conv = next(one for one in series.operators if one.type.startswith("Convolution"))
-    assert series_of([slow]).latency.median == pytest.approx(1.652)
-    assert series.latency.median == pytest.approx(0.167) and series.runs == 18
-    assert conv.typical_ms == series.spent_by([conv]).ms == pytest.approx(0.100)
-    assert series.spent_by([conv]).share == pytest.approx(100 / 167, rel=0.01)
-    pair = next(one for one in pair_series(series, series).operators if one.main.type == conv.type)
-    assert pair.baseline_ms == pytest.approx(0.100)
-
-
-def test_neither_rounding_nor_another_time_of_day_is_taken_for_a_difference() -> None:
-    def rounds(clamp: int) -> list[DumpAnalysis]:
-        operators = [(name, clamp if name.startswith("Clamp") else spent) for name, spent in OFF]
-        return [dump_of(operators, noise=QUIET, round=place) for place in range(8)]
-
-    for interleaved in (True, False):
-        pairing = pair_series(series_of(rounds(3)), series_of(rounds(4)), interleaved=interleaved)
-        clamp = next(one for one in pairing.operators if one.main.type.startswith("Clamp"))
-        assert clamp.speedup is not None and clamp.speedup.verdict is Verdict.NO_CHANGE
-    before = [dump_of(OFF, noise=(1.0, 1.0, 1.01), round=place) for place in range(8)]
-    after = [dump_of([(name, spent * 1.02) for name, spent in OFF], noise=QUIET) for _ in range(8)]
-    ours, theirs = series_of(before), series_of(after)
-    assert pair_series(ours, theirs).e2e.verdict is Verdict.SLOWER
-    assert pair_series(ours, theirs, interleaved=False).e2e.verdict is Verdict.NO_CHANGE
 
 
 def test_a_run_tells_each_kind_of_finding_once_and_not_of_what_is_solved(tmp_path: Path) -> None:
@@ -268,19 +242,13 @@ sometimes = st.dictionaries(st.sampled_from([CONV, ADD, NORM]), st.integers(1, 5
 @given(st.lists(sometimes, min_size=2, max_size=12), st.integers(2, 4))
 def test_a_dump_in_turns_is_the_dump_of_the_runs_that_count(runs: list[Operators], turn: int) -> None:
     """Every figure, whatever operators a run has: they add up, and only runs that count have a say."""
-    whole, rest = (
-        dump_in_turns(runs, turn),
-        dump_in_turns([runs[at] for at in counted_runs(len(runs), 0, turn)], 0),
-    )
-    assert whole.breakdown.closes
-    assert whole.breakdown.e2e.tolist() == rest.breakdown.e2e.tolist()
+    whole = dump_in_turns(runs, turn)
+    rest = dump_in_turns([runs[at] for at in counted_runs(len(runs), 0, turn)], 0)
+    assert whole.breakdown.closes and whole.breakdown.e2e.tolist() == rest.breakdown.e2e.tolist()
     assert whole.operators == rest.operators
     ours, theirs = series_of([whole]), series_of([rest])
-    assert (
-        ours.latency == theirs.latency
-        and ours.operators == theirs.operators
-        and ours.typical.tolist() == theirs.typical.tolist()
-    )
+    assert (ours.latency, ours.operators) == (theirs.latency, theirs.operators)
+    assert ours.typical.tolist() == theirs.typical.tolist()
     parts = zip(ours.parts.values(), theirs.parts.values(), strict=True)
     assert all(ours.by_round(one) == theirs.by_round(other) for one, other in parts)
     for operator in ours.operators:
@@ -292,7 +260,7 @@ def test_a_dump_in_turns_is_the_dump_of_the_runs_that_count(runs: list[Operators
     assert [sum(run) for run in zip(*sums, strict=True)] == pytest.approx(e2e)
 
 
-def test_a_run_without_an_operator_is_missing_in_its_own_turn_alone() -> None:
+def test_a_run_without_an_operator_is_missing_in_its_own_turn_and_turns_count_whole() -> None:
     both, one = {CONV: 10.0, ADD: 5.0}, {CONV: 10.0}
     dump = dump_in_turns([both, both, one, one, one, one, one, both, both], 3)
     series = series_of([dump])
@@ -302,6 +270,18 @@ def test_a_run_without_an_operator_is_missing_in_its_own_turn_alone() -> None:
     assert series.by_turn([add]) == {"round 0": [[0.005], [], [0.005, 0.005]]}
     assert series.by_turn([conv, add]) == {"round 0": [[0.015], [], [0.015, 0.015]]}
     assert series.by_turn([]) == {"round 0": [[]]}
+    ours, theirs = (launches({CONV: spent}, turn=1, cycles=8) for spent in (1000, 950))
+    assert ours.runs == 6 * 8
+    assert pair_series(ours, theirs).e2e.verdict is Verdict.FASTER
+    with refused(FormatError, "1 run", "turn of 4"):
+        dump_in_turns([{CONV: 10.0}], TURN)
+    assert dump_in_turns([{CONV: 10.0}], 1).runs == 1
+    ours, theirs = launches({CONV: 1000}, count=8), launches({CONV: 950}, count=8)
+    ours = series_of([dump for dump in ours.rounds if dump.dump.round != 2])
+    theirs = series_of([dump for dump in theirs.rounds if dump.dump.round != 5])
+    found = pair_series(ours, theirs).e2e
+    assert (found.rounds, found.verdict) == (6, Verdict.FASTER)
+    assert found.ratio == pytest.approx(1000 / 950, rel=2e-3)
 
 
 def test_operators_of_launches_are_judged_cycle_by_cycle() -> None:
@@ -325,32 +305,9 @@ def test_operators_of_launches_are_judged_cycle_by_cycle() -> None:
     assert apart.measured == "apart" and apart.e2e.verdict is Verdict.NO_CHANGE
 
 
-def test_turns_of_one_count_whole_and_first_runs_alone_do_not() -> None:
-    ours, theirs = (launches({CONV: spent}, turn=1, cycles=8) for spent in (1000, 950))
-    assert ours.runs == 6 * 8
-    assert pair_series(ours, theirs).e2e.verdict is Verdict.FASTER
-    with refused(FormatError, "1 run", "turn of 4"):
-        dump_in_turns([{CONV: 10.0}], TURN)
-    assert dump_in_turns([{CONV: 10.0}], 1).runs == 1
-
-
-def test_launches_stand_against_their_own_even_where_some_are_missing() -> None:
-    ours, theirs = launches({CONV: 1000}, count=8), launches({CONV: 950}, count=8)
-    ours = series_of([dump for dump in ours.rounds if dump.dump.round != 2])
-    theirs = series_of([dump for dump in theirs.rounds if dump.dump.round != 5])
-    found = pair_series(ours, theirs).e2e
-    assert (found.rounds, found.verdict) == (6, Verdict.FASTER)
-    assert found.ratio == pytest.approx(1000 / 950, rel=2e-3)
-
-
 def test_who_took_turns_is_not_set_against_who_did_not() -> None:
-    turns = launches({CONV: 1000})
-    rounds = series_of(
-        [
-            replace(dump, dump=replace(dump.dump, turn_length=0))
-            for dump in launches({CONV: 1000}, turn=1).rounds
-        ]
-    )
+    turns, apart = launches({CONV: 1000}), launches({CONV: 1000}, turn=1).rounds
+    rounds = series_of([replace(dump, dump=replace(dump.dump, turn_length=0)) for dump in apart])
     assert pair_series(rounds, rounds).measured == "rounds"
     assert pair_series(turns, rounds).measured == pair_series(rounds, turns).measured == "apart"
     one = series_of(turns.rounds[:1])

@@ -34,16 +34,14 @@ def test_identical_within_tolerance_and_a_mismatch() -> None:
     parity = compare_arrays(a, b, "float32")
     assert (parity.verdict, parity.differing, parity.max_abs) == ("mismatch", 1, 0.5)
     assert parity.top1_differs == 1 and parity.of_largest == 0.5
-
-
-def test_a_difference_without_bound_is_still_a_figure() -> None:
+    # A difference without bound is still a figure.
     assert compare_arrays(np.zeros(3), np.zeros(3), "float32").of_largest == 0.0
     parity = compare_arrays(np.array([1e308, 1.0]), np.array([-1e308, 1.0]), "float64")
     assert parity.verdict == "mismatch"
     assert all(np.isfinite([parity.max_abs, parity.of_largest, parity.rms_of_rms]))
 
 
-def test_nan_in_one_run_only_is_a_mismatch_and_infinities_in_both_agree() -> None:
+def test_nan_infinities_whole_and_quantized_numbers() -> None:
     a = np.array([1.0, 2.0], dtype=np.float32)
     parity = compare_arrays(a, np.array([1.0, np.nan], dtype=np.float32), "float32")
     assert parity.verdict == "mismatch"
@@ -52,9 +50,6 @@ def test_nan_in_one_run_only_is_a_mismatch_and_infinities_in_both_agree() -> Non
     found = compare_arrays(masked, masked + np.float32([1e-5, 0, 0]), "float32")
     assert found.verdict == "within tolerance"
     assert compare_arrays(masked, -masked, "float32").verdict == "mismatch"
-
-
-def test_whole_numbers_are_exact_and_quantized_ones_may_round_by_a_step() -> None:
     a = np.arange(0, 256, dtype=np.float32) * 0.1
     assert compare_arrays(a, a + np.float32(0.1), "float32").verdict == "mismatch"
     assert compare_arrays(a, a + np.float32(0.1), "float32", quantized=True).verdict == "within tolerance"
@@ -78,22 +73,19 @@ def test_probabilities_are_held_to_their_own_scale() -> None:
     assert rounded.verdict == "within tolerance" and rounded.rms_of_rms < 0.01
 
 
-def test_many_small_errors_are_one_large_one() -> None:
-    a = np.full(10_000, 0.01, dtype=np.float16)
-    a[0] = 1
-    b = a + np.float16(0.015)
-    found = compare_arrays(a, b, "float16")
-    assert found.of_largest == pytest.approx(0.015, rel=0.01)
-    assert found.verdict == "mismatch" and found.rms_of_rms == pytest.approx(1.06, rel=0.01)
-
-
-def test_small_numbers_are_judged_beside_what_is_large() -> None:
+def test_small_numbers_are_judged_beside_large_ones_and_together() -> None:
     beside = np.array([1.0, 1e-40], dtype=np.float32)
     assert compare_arrays(beside, np.float32([1, 0]), "float32").verdict == "within tolerance"
     # Half precision keeps its subnormal numbers: a softmax over a whole vocabulary consists of them.
     tokens = np.linspace(1e-5, 5e-5, 100, dtype=np.float16)
     assert compare_arrays(tokens, tokens[::-1], "float16").verdict == "mismatch"
     assert compare_arrays(tokens, tokens + np.float16(6e-8), "float16").verdict == "within tolerance"
+    a = np.full(10_000, 0.01, dtype=np.float16)
+    a[0] = 1
+    b = a + np.float16(0.015)
+    found = compare_arrays(a, b, "float16")
+    assert found.of_largest == pytest.approx(0.015, rel=0.01)
+    assert found.verdict == "mismatch" and found.rms_of_rms == pytest.approx(1.06, rel=0.01)
 
 
 def test_zeros_constants_and_scalars() -> None:
@@ -112,18 +104,15 @@ def test_zeros_constants_and_scalars() -> None:
 
 
 @pytest.mark.parametrize("shape", [(1, 8, 4, 4), (100, 4), (1, 100, 4), (1, 197, 768), (16000,), ()])
-def test_pixels_boxes_features_and_sound_have_no_top1(shape: tuple[int, ...]) -> None:
+def test_pixels_boxes_features_and_sound_have_no_top1_and_tokens_have(shape: tuple[int, ...]) -> None:
     a = np.random.default_rng(0).normal(size=shape)
     assert compare_arrays(a, a, "float32").top1_rows == 0
-
-
-def test_only_a_language_model_has_scores_in_three_dimensions() -> None:
-    a = np.random.default_rng(0).normal(size=(1, 7, 300))
-    found = compare_arrays(a, a, "float32", of_tokens=True)
+    scores = np.random.default_rng(0).normal(size=(1, 7, 300))
+    found = compare_arrays(scores, scores, "float32", of_tokens=True)
     assert (found.top1_differs, found.top1_rows) == (0, 7)
 
 
-def test_answers_are_counted_not_subtracted() -> None:
+def test_what_has_no_bound_or_is_answered_is_counted_not_subtracted() -> None:
     """Class 501 is not nearly class 500, and int64 holds what a float does not."""
     other = compare_arrays(np.int64([500]), np.int64([501]), "int64")
     assert (other.verdict, other.differing, other.elements) == ("mismatch", 1, 1)
@@ -138,9 +127,6 @@ def test_answers_are_counted_not_subtracted() -> None:
     assert compare_arrays(np.array([True]), np.array([False]), "bool").verdict == "mismatch"
     with refused(InputError, "complex64"):
         compare_arrays(np.zeros(1, dtype=np.complex64), np.zeros(1, dtype=np.complex64), "complex64")
-
-
-def test_the_worst_output_decides_and_is_named() -> None:
     a = np.array([[1.0, 2.0]])
     good, bad = (compare_arrays(a, b, "float32", index=i) for i, b in enumerate((a, a[:, ::-1])))
     both = together((good, bad))
@@ -164,9 +150,8 @@ def test_the_unit_of_an_output_changes_no_verdict(a, exponent, off, chance):
     assume(a.any())
     found = compare_arrays(a, b, "float32")
     scaled = compare_arrays(*(np.ldexp(side, exponent) for side in (a, b)), "float32")
-    assert (scaled.text, scaled.of_largest, scaled.rms_of_rms) == (
-        found.text, found.of_largest, found.rms_of_rms
-    )  # fmt: skip
+    for what in ("text", "of_largest", "rms_of_rms"):
+        assert getattr(scaled, what) == getattr(found, what)
 
 
 @given(outputs(1), st.randoms(use_true_random=False))
@@ -203,7 +188,7 @@ def test_files_are_read_in_their_own_type_and_order(tmp_path: Path) -> None:
 
 def test_half_precision_that_ends_in_float32_is_judged_as_half_precision(tmp_path: Path) -> None:
     """`.float()` as a model's last step gives no digit back."""
-    paths = tmp_path / "a.bin", tmp_path / "b.bin"
+    paths = [tmp_path / "a.bin", tmp_path / "b.bin"]
     values = np.linspace(-1, 1, 64, dtype=np.float32).astype(np.float16)
     for path, shift in zip(paths, (0, 2e-3), strict=True):
         path.write_bytes((values + np.float16(shift)).astype(np.float32).tobytes())

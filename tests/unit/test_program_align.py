@@ -94,11 +94,10 @@ def test_conversions_that_no_node_asks_for_belong_to_what_they_convert_for() -> 
 
 
 def test_parts_that_share_no_value_may_change_places() -> None:
+    kinds = ("FullyConnected", "StaticReshape", "BatchMatrixMultiply", "Softmax")
     linear, *attention = (
-        replace(node, input_ids=(10 * (place > 0) + place,), output_ids=(10 * (place > 0) + place + 1,))
-        for place, node in enumerate(
-            graph("FullyConnected", "StaticReshape", "BatchMatrixMultiply", "Softmax")
-        )
+        replace(node, input_ids=(first,), output_ids=(first + 1,))
+        for first, node in zip((0, 11, 12, 13), graph(*kinds), strict=True)
     )
     nodes = [replace(linear, inputs=(Tensor((1,), "fp16"),)), *attention]
     events = [

@@ -89,29 +89,24 @@ def test_of_nodes_that_share_a_handle_the_operator_speaks_not_its_quantizing() -
     assert sources[3].module_path == "features.1", "nobody made it, so it is converted for its user"
 
 
-def test_instructions_lead_to_their_handles() -> None:
+def test_instructions_lead_to_their_handles_also_of_an_unnamed_method() -> None:
     handles = json.dumps({"forward": {"0": [1, 2], "1": 3}})
     content = record({GRAPH: graph(node("a", 1), node("b", 2), node("c", 3)), "debug_handle_map": handles})
     found = read_etrecord(content)
     assert [ref.node for ref in found.refs_of_instruction("forward", 0)] == ["a", "b"]
     assert [ref.node for ref in found.refs_of_instruction("forward", 1)] == ["c"]
-    assert found.refs_of_instruction("forward", 9) == ()
-    assert found.ref("backward", 1) is None
-
-
-def test_one_unnamed_method_and_infinities_are_understood() -> None:
+    assert found.refs_of_instruction("forward", 9) == () and found.ref("backward", 1) is None
     handles = json.dumps({"0": [1], "1": 2})
     content = {"edge_dialect_exported_program": graph(node("a", 1)), "debug_handle_map": handles}
     found = read_etrecord(record(content))
-    assert found.handles == {"forward": {0: (1,), 1: (2,)}}
-    assert found.ref("forward", 1) is not None
+    assert found.handles == {"forward": {0: (1,), 1: (2,)}} and found.ref("forward", 1) is not None
     # A mask is filled with -inf, and PyTorch writes that as it is.
     masked = node("mask", 2, "aten.masked_fill.Scalar")
     masked["inputs"] = [{"name": "value", "arg": {"as_float": -math.inf}}, {"arg": {"as_float": math.nan}}]
     assert read_etrecord(record({GRAPH: graph(masked)})).ref("forward", 2) is not None
 
 
-def test_nothing_is_unpickled() -> None:
+def test_nothing_is_unpickled_and_a_member_that_lies_takes_no_memory() -> None:
     class Trap:
         def __reduce__(self) -> tuple[object, ...]:
             return (pytest.fail, ("a pickle was opened",))
@@ -119,6 +114,16 @@ def test_nothing_is_unpickled() -> None:
     parts = {f"{GRAPH}_state_dict": pickle.dumps(Trap()), f"{GRAPH}_constants": pickle.dumps(Trap())}
     found = read_etrecord(record({GRAPH: graph(node("a", 1)), **parts}))
     assert list(found.sources) == ["forward"]
+    bomb = bytearray(record({GRAPH: b" " * (40 * 2**20)}, zipfile.ZIP_DEFLATED))
+    at = bomb.rindex(b"PK\1\2")
+    for claimed, said in ((12, "damaged"), (2**31 - 1, "too large"), (2**32 - 1, "too large")):
+        bomb[at + 24 : at + 28] = struct.pack("<I", claimed)
+        tracemalloc.start()
+        with refused(FormatError, said):
+            read_etrecord(bytes(bomb))
+        peak = tracemalloc.get_traced_memory()[1]
+        tracemalloc.stop()
+        assert peak < 8 * 2**20
 
 
 # Each bomb: what begins it, what is repeated how often, what ends it.
@@ -150,28 +155,12 @@ def test_a_member_that_unpacks_to_too_much_is_refused(bomb: str) -> None:
     assert peak < 100 * 2**20
 
 
-def test_many_members_are_bounded_together() -> None:
+def test_members_are_bounded_one_by_one_and_together() -> None:
     """Each is below the limit; all of them took 2.9 GB."""
     spaces = b"[" + b" " * (17 * 2**20) + b"]"
     content = record({f"{GRAPH}{number}": spaces for number in range(4)}, zipfile.ZIP_DEFLATED)
     with refused(FormatError, "too large"):
         read_etrecord(content)
-
-
-def test_a_member_that_lies_about_its_size_takes_no_memory() -> None:
-    bomb = bytearray(record({GRAPH: b" " * (40 * 2**20)}, zipfile.ZIP_DEFLATED))
-    at = bomb.rindex(b"PK\1\2")
-    for claimed, said in ((12, "damaged"), (2**31 - 1, "too large"), (2**32 - 1, "too large")):
-        bomb[at + 24 : at + 28] = struct.pack("<I", claimed)
-        tracemalloc.start()
-        with refused(FormatError, said):
-            read_etrecord(bytes(bomb))
-        peak = tracemalloc.get_traced_memory()[1]
-        tracemalloc.stop()
-        assert peak < 8 * 2**20
-
-
-def test_a_million_characters_or_members_are_not_read() -> None:
     content = graph(node("x" * 1_000_000, 1))
     with refused(FormatError, "name", "1000000 characters"):
         read_etrecord(record({GRAPH: content}))
@@ -237,7 +226,7 @@ def made(program: Path) -> ProgramGraph:
     return make_graph(program, record_beside(program))
 
 
-def test_a_graph_comes_back_as_it_was(program: Path, tmp_path: Path) -> None:
+def test_a_graph_comes_back_as_it_was_beside_a_record_of_either_name(program: Path, tmp_path: Path) -> None:
     kept = made(program)
     write_graph_file(tmp_path / "run" / "program_graph.json", kept)
     assert read_graph_file(tmp_path / "run" / "program_graph.json") == kept
@@ -248,6 +237,10 @@ def test_a_graph_comes_back_as_it_was(program: Path, tmp_path: Path) -> None:
     (tmp_path / "run" / "program_graph.json").write_text('{"schema_version": 1}')
     with refused(FormatError, "program_graph.json: program", fix="--model"):
         read_graph_file(tmp_path / "run" / "program_graph.json")
+    Path(f"{program}.etrecord").rename(program.with_suffix(".etrecord"))
+    assert record_beside(program) == program.with_suffix(".etrecord")
+    program.with_suffix(".etrecord").unlink()
+    assert record_beside(program) is None
 
 
 def test_why_operators_are_outside_is_taken_from_beside_the_program(program: Path) -> None:
@@ -276,24 +269,7 @@ def test_why_operators_are_outside_is_taken_from_beside_the_program(program: Pat
     assert made(program).undelegated is None
 
 
-def test_a_record_is_found_under_either_name(program: Path) -> None:
-    assert record_beside(program) == Path(f"{program}.etrecord")
-    Path(f"{program}.etrecord").rename(program.with_suffix(".etrecord"))
-    assert record_beside(program) == program.with_suffix(".etrecord")
-    program.with_suffix(".etrecord").unlink()
-    assert record_beside(program) is None
-
-
-def test_a_moved_run_explains_itself_without_its_program(program: Path, tmp_path: Path) -> None:
-    kept, run_dir = made(program), tmp_path / "moved" / "linux"
-    write_graph_file(run_dir / "program_graph.json", kept)
-    shutil.rmtree(program.parent)
-    manifest = Manifest(model=str(program), model_sha256=kept.sha256, results=())
-    programs = Programs(run_dir, manifest)
-    assert programs.explaining(run_dir / "on" / "three_on_t1.etdump") == kept and not programs.warnings
-
-
-def test_a_program_with_another_content_explains_nothing(program: Path, tmp_path: Path) -> None:
+def test_a_program_explains_a_run_by_its_content_wherever_it_moved(program: Path, tmp_path: Path) -> None:
     run_dir = tmp_path / "runs" / "linux"
     manifest = Manifest(model=str(program), model_sha256=files.sha256(program), results=())
     dump = run_dir / "on" / "three_on_t1.etdump"
@@ -303,16 +279,11 @@ def test_a_program_with_another_content_explains_nothing(program: Path, tmp_path
     assert programs.explaining(dump) is None
     (warning,) = programs.warnings
     says(warning.seen, program, "not the program")
-    assert Programs(run_dir, replace(manifest, model_sha256="bb"), program).explaining(dump) is not None, (
-        "a program that the user names is taken as named"
-    )
-
-
-def test_a_program_that_moved_along_with_its_run_is_found_by_its_name(program: Path, tmp_path: Path) -> None:
+    named = Programs(run_dir, replace(manifest, model_sha256="bb"), program)
+    assert named.explaining(dump) is not None, "a program that the user names is taken as named"
     out = tmp_path / "elsewhere" / "out_three"
     shutil.copytree(program.parent, out / "artifacts")
-    manifest = Manifest(
-        model=str(tmp_path / "lost" / "three.pte"), model_sha256=files.sha256(program), results=()
-    )
+    lost = str(tmp_path / "lost" / "three.pte")
+    manifest = Manifest(model=lost, model_sha256=files.sha256(program), results=())
     found = Programs(out / "runs" / "linux", manifest).explaining(out / "runs" / "linux" / "a.etdump")
     assert found is not None and found.program.source == str(out / "artifacts" / "three.pte")

@@ -1,4 +1,4 @@
-"""What the program reader makes of a small real program and of hostile ones; what operators cost."""
+"""What the program reader makes of a small real program and of hostile ones; what operators cost and keep."""
 
 import random
 import struct
@@ -9,14 +9,15 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from said import refused
-from strategies import damage
+from strategies import damage, list_of
 
 from model_profiling.core.errors import FormatError
 from model_profiling.program import INSERTED_HANDLE, Program, Tensor, Window, read_program
 from model_profiling.program.category import Category
 from model_profiling.program.delegates import portable as operator_cost
 from model_profiling.program.delegates.portable import _KERNELS
-from model_profiling.program.delegates.xnnpack import alignment, graph, operators
+from model_profiling.program.delegates.xnnpack import graph
+from model_profiling.program.memory_plan import most_alive
 
 PTE = Path(__file__).resolve().parents[1] / "data" / "etdump" / "three_delegates.pte"
 WHOLE = PTE.read_bytes()
@@ -28,28 +29,19 @@ def program() -> Program:
     return read_program(PTE)
 
 
-def test_a_method_is_its_instructions_in_order(program: Program) -> None:
+def test_a_method_is_its_instructions_with_shapes_and_cost(program: Program) -> None:
     method = program.method("forward")
-    assert [(step.instruction_id, step.kind, step.name) for step in method.instructions] == [
-        (0, "delegate", "XnnpackBackend"),
-        (1, "operator", "aten::erf.out"),
-        (2, "delegate", "XnnpackBackend"),
-        (3, "operator", "aten::mean.out"),
-        (4, "delegate", "XnnpackBackend"),
-    ]
+    steps = [(step.instruction_id, step.kind, step.name) for step in method.instructions]
+    assert steps[::2] == [(number, "delegate", "XnnpackBackend") for number in (0, 2, 4)]
+    assert steps[1::2] == [(1, "operator", "aten::erf.out"), (3, "operator", "aten::mean.out")]
     assert method.inputs == (Tensor((1, 3, 32, 32), "fp32"),)
     assert method.outputs == (Tensor((1, 10), "fp32"),)
     assert program.method("other") is None
-
-
-def test_operators_outside_delegates_have_shapes_and_cost(program: Program) -> None:
     mean = program.methods[0].operators[1]
     assert mean.inputs == (Tensor((1, 32, 32, 32), "fp32"),)
-    assert mean.outputs == (Tensor((1, 32), "fp32"),)
-    assert mean.flops == 32 * 32 * 32
+    assert mean.outputs == (Tensor((1, 32), "fp32"),) and mean.flops == 32 * 32 * 32
     assert mean.bytes_moved == 4 * (32 * 32 * 32 + 32)
-    assert Tensor((3, 5), "fp16").nbytes == 30
-    assert Tensor((3, 5), "qcint4").nbytes == 8
+    assert Tensor((3, 5), "fp16").nbytes == 30 and Tensor((3, 5), "qcint4").nbytes == 8
     assert Tensor((), "int64").nbytes == 8
 
 
@@ -65,8 +57,7 @@ def test_delegates_are_their_nodes_in_order_and_a_call_adds_them_up(program: Pro
     assert first.nodes[0].permutation == (0, 2, 3, 1)
     method = program.methods[0]
     call = method.instruction(0, 2)
-    assert call.flops == 2 * 32 * 32 * 32 * 16
-    assert call.inputs == (Tensor((1, 16, 32, 32), "fp32"),)
+    assert call.flops == 2 * 32 * 32 * 32 * 16 and call.inputs == (Tensor((1, 16, 32, 32), "fp32"),)
     assert call.outputs == (Tensor((1, 32, 32, 32), "fp32"),)
     assert method.instruction(0, 99) is None
 
@@ -76,13 +67,11 @@ def test_a_convolution_tells_all_about_itself(program: Program) -> None:
     assert [tensor.shape for tensor in convolution.inputs] == [(1, 32, 32, 3), (16, 3, 3, 3), (16,)]
     assert [tensor.constant for tensor in convolution.inputs] == [False, True, True]
     assert convolution.outputs == (Tensor((1, 32, 32, 16), "fp32"),)
-    assert convolution.clamp == (0.0, None)
-    assert convolution.window.kernel == (3, 3)
+    assert convolution.clamp == (0.0, None) and convolution.window.kernel == (3, 3)
     assert convolution.window.padding == (1, 1, 1, 1)
     assert convolution.flops == 2 * 32 * 32 * 16 * 3 * 3 * 3
     assert convolution.bytes_moved == 4 * (32 * 32 * 3 + 16 * 27 + 16 + 32 * 32 * 16)
-    assert depthwise.window.groups == 16
-    assert depthwise.flops == 2 * 32 * 32 * 16 * 3 * 3
+    assert depthwise.window.groups == 16 and depthwise.flops == 2 * 32 * 32 * 16 * 3 * 3
     assert depthwise.clamp is None
 
 
@@ -106,8 +95,7 @@ def test_programs_survive_accidents(seed: int) -> None:
     try:
         read_program(damage(WHOLE, random.Random(seed)))
     except FormatError as refusal:
-        assert refusal.problem
-        assert refusal.fix
+        assert refusal.problem and refusal.fix
 
 
 @pytest.mark.timeout(120)
@@ -116,10 +104,7 @@ def test_lists_that_share_their_members_cannot_multiply_them() -> None:
     builder = flatbuffers.Builder(1024)
 
     def repeated(offset: int) -> int:
-        builder.StartVector(4, 1000, 4)
-        for _ in range(1000):
-            builder.PrependUOffsetTRelative(offset)
-        return int(builder.EndVector())
+        return list_of(builder, [offset] * 1000)
 
     def table(slots: int, slot: int, offset: int, kind: int = 0) -> int:
         builder.StartObject(slots)
@@ -155,12 +140,6 @@ def program_of(operator: str, values: list[tuple[int, list[int]]], arguments: li
         builder.PrependUOffsetTRelativeSlot(slot, offset, 0)
         return int(builder.EndObject())
 
-    def listed(offsets: list[int]) -> int:
-        builder.StartVector(4, len(offsets), 4)
-        for offset in reversed(offsets):
-            builder.PrependUOffsetTRelative(offset)
-        return int(builder.EndVector())
-
     made = []
     for kind, items in values:
         if kind == INT:
@@ -177,13 +156,14 @@ def program_of(operator: str, values: list[tuple[int, list[int]]], arguments: li
             content = table(0, numbers(items, 8 if kind == INT_LIST else 4))
         made.append(table(1, content, kind))
     instruction = table(1, table(1, numbers(arguments, 4)), kind=1)
-    chain = table(2, listed([instruction]))
-    parts = listed(made), listed([chain]), listed([table(0, builder.CreateString(operator))])
+    chain = table(2, list_of(builder, [instruction]))
+    named = table(0, builder.CreateString(operator))
+    parts = [list_of(builder, each) for each in (made, [chain], [named])]
     builder.StartObject(8)
     for slot, offset in zip((2, 5, 6), parts, strict=True):
         builder.PrependUOffsetTRelativeSlot(slot, offset, 0)
     plan = builder.EndObject()
-    builder.Finish(table(1, listed([plan])), file_identifier=b"ET12")
+    builder.Finish(table(1, list_of(builder, [plan])), file_identifier=b"ET12")
     return bytes(builder.Output())
 
 
@@ -209,25 +189,25 @@ def pooling(sides: list[int]) -> bytes:
     return program_of("aten::avg_pool2d", values, [0, 2, 1, 1])
 
 
-@pytest.mark.parametrize(("sides", "taps"), [([4, 2], 8), ([3], 9)])
-def test_a_pooling_costs_its_window_for_each_output(sides: list[int], taps: int) -> None:
-    (step,) = read_program(pooling(sides)).methods[0].operators
-    assert step.flops == 8 * 16 * 16 * taps
-
-
-@pytest.mark.parametrize("sides", [[], [0, 3], [-3, -3], [2**62, 2], [1, 2, 3]])
-def test_a_window_that_no_pooling_can_have_is_refused(sides: list[int]) -> None:
-    with refused(FormatError, "pooling", "window"):
-        read_program(pooling(sides))
-
-
-def test_shapes_that_no_arithmetic_can_be_done_on_are_refused() -> None:
+def test_poolings_and_shapes_that_cannot_be_are_refused_and_others_counted() -> None:
+    for sides, taps in (([4, 2], 8), ([3], 9)):
+        (step,) = read_program(pooling(sides)).methods[0].operators
+        assert step.flops == 8 * 16 * 16 * taps
+    for wrong in ([], [0, 3], [-3, -3], [2**62, 2], [1, 2, 3]):
+        with refused(FormatError, "pooling", "window"):
+            read_program(pooling(wrong))
     shape = struct.pack("<4i", 1, 3, 32, 32)
     assert shape in WHOLE
-    with refused(FormatError, "shape"):
-        read_program(WHOLE.replace(shape, struct.pack("<4i", *[2**31 - 1] * 4)))
-    with refused(FormatError, "shape"):
-        read_program(WHOLE.replace(shape, struct.pack("<4i", 1, 3, -32, 32)))
+    for wrong in ([2**31 - 1] * 4, [1, 3, -32, 32]):
+        with refused(FormatError, "shape"):
+            read_program(WHOLE.replace(shape, struct.pack("<4i", *wrong)))
+    window = Window(kernel=(3, 2), stride=(2, 2), dilation=(1, 1), padding=(0, 0, 0, 0))
+    for kind, name in (("Avg", "avg_pool2d"), ("Max", "max_pool2d_with_indices")):
+        delegated = graph.node_flops(f"{kind}Pooling2d", (IMAGE,), (SMALLER,), window)
+        assert operator_flops(f"aten::{name}.out", IMAGE, SMALLER, taps=6) == delegated == 8 * 32 * 32 * 6
+    one = Tensor((1, 8, 1, 1), "fp32")
+    delegated = graph.node_flops("GlobalAvgPooling2d", (IMAGE,), (one,), None)
+    assert operator_flops("aten::_adaptive_avg_pool2d.out", IMAGE, one) == delegated == 32_768
 
 
 IMAGE = Tensor((1, 8, 64, 64), "fp32")
@@ -236,19 +216,6 @@ SMALLER = Tensor((1, 8, 32, 32), "fp32")
 
 def operator_flops(name: str, given: Tensor, made: Tensor, taps: int = 0) -> int:
     return operator_cost.operator_flops(name, (given,), (made,), transposed=False, taps=taps)
-
-
-def test_a_pooling_costs_the_same_inside_and_outside_a_delegate() -> None:
-    window = Window(kernel=(3, 2), stride=(2, 2), dilation=(1, 1), padding=(0, 0, 0, 0))
-    for kind, name in [
-        ("AvgPooling2d", "aten::avg_pool2d.out"),
-        ("MaxPooling2d", "aten::max_pool2d_with_indices.out"),
-    ]:
-        delegated = graph.node_flops(kind, (IMAGE,), (SMALLER,), window)
-        assert operator_flops(name, IMAGE, SMALLER, taps=6) == delegated == 8 * 32 * 32 * 6
-    one = Tensor((1, 8, 1, 1), "fp32")
-    delegated = graph.node_flops("GlobalAvgPooling2d", (IMAGE,), (one,), None)
-    assert operator_flops("aten::_adaptive_avg_pool2d.out", IMAGE, one) == delegated == 32_768
 
 
 @pytest.mark.parametrize(
@@ -262,23 +229,17 @@ def test_work_that_follows_the_input_is_not_counted_by_the_output(name: str) -> 
     assert operator_flops(f"aten::{name}", IMAGE, Tensor((1, 8, 4, 4), "fp32")) == 32_768
 
 
-@pytest.mark.parametrize("kind", ["Convert", "Copy", "StaticTranspose", "StaticReshape", "StaticSlice"])
-def test_a_node_that_moves_data_counts_no_operations(kind: str) -> None:
-    assert graph.node_flops(kind, (IMAGE,), (Tensor(IMAGE.shape, "qint8"),), None) == 0
-
-
-def test_a_product_counts_its_factors_and_only_our_poolings_have_windows() -> None:
+def test_what_moves_data_counts_nothing_and_products_their_factors() -> None:
     added, left, right = Tensor((2, 5, 7), "fp32"), Tensor((2, 5, 3), "fp32"), Tensor((2, 3, 7), "fp32")
-    found = operator_cost.operator_flops(
-        "aten::baddbmm.out", (added, left, right), (added,), transposed=False, taps=0
-    )
+    given = (added, left, right)
+    found = operator_cost.operator_flops("aten::baddbmm.out", given, (added,), transposed=False, taps=0)
     assert found == 2 * (2 * 5 * 7) * 3
     assert operator_cost.slides_window("aten::avg_pool2d.out")
     assert not operator_cost.slides_window("theirs::avg_pool2d.out")
     assert not operator_cost.slides_window("aten::max_pool2d_with_indices_backward.grad_input")
+    for kind in ("Convert", "Copy", "StaticTranspose", "StaticReshape", "StaticSlice"):
+        assert graph.node_flops(kind, (IMAGE,), (Tensor(IMAGE.shape, "qint8"),), None) == 0
 
-
-def test_the_category_alone_decides_what_counts_no_operations() -> None:
     def flops(name: str) -> int:
         inputs = (IMAGE, IMAGE, IMAGE)
         return operator_cost.operator_flops(f"aten::{name}.out", inputs, (IMAGE,), transposed=False, taps=4)
@@ -288,9 +249,11 @@ def test_the_category_alone_decides_what_counts_no_operations() -> None:
     assert free == {name for name, (category, _) in _KERNELS.items() if category is Category.DATA_MOVEMENT}
 
 
-def test_no_table_names_a_kind_of_node_that_no_program_has() -> None:
-    kinds = set(graph._KINDS)
-    of_events = frozenset[str]().union(*alignment._KINDS_OF_EVENT.values())
-    tables = (operators._NODE_KINDS, operators._COMPUTING, graph._MOVES, graph._RULES, of_events)
-    for table in (*tables, graph._LAYOUTS, alignment._VANISHING_COST):
-        assert sorted(set(table) - kinds) == []
+def test_values_live_from_their_writer_to_their_last_reader() -> None:
+    # 0 is an input; 1 = f(0), 2 = g(1), 3 = h(1, 2), 4 = i(3)
+    steps = [((0,), (1,)), ((1,), (2,)), ((1, 2), (3,)), ((3,), (4,))]
+    assert most_alive(steps, {0: 5, 1: 10, 2: 20, 3: 1, 4: 2}, (4,)) == (31, [2, 1, 3])
+    assert most_alive(steps, {0: 100, 1: 10, 2: 20, 3: 1, 4: 2}, (4,)) == (110, [0, 1])
+    # An early output is kept to the end.
+    assert most_alive(steps, {1: 10, 2: 1, 3: 1, 4: 5}, (1, 4)) == (16, [1, 4, 3])
+    assert most_alive([], {}, ()) == (0, [])

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from said import has, says, says_together
+from said import says, says_together
 
 from model_profiling.analysis.evidence import PlaceEvidence, SeriesEvidence
 from model_profiling.analysis.kernels import sme_verdict
@@ -20,7 +20,7 @@ from model_profiling.report.run_report import run_document
 from model_profiling.report.text import render_markdown
 from model_profiling.report.verdict import RunAnswers, answers
 from model_profiling.runs import Latency, Manifest, Metrics, Result, Run, Times
-from model_profiling.runs.manifest import Machine, Session, TargetFacts
+from model_profiling.runs.manifest import Machine, TargetFacts
 from model_profiling.runs.metrics import PairParity, PairSpeedup
 from model_profiling.statistics.latency import Interruptions, summarize
 from model_profiling.statistics.measure import Measure
@@ -50,16 +50,6 @@ def page(data: ReportData) -> str:
     return render_markdown(run_document(data))
 
 
-def test_the_shift_of_the_bottleneck_is_said() -> None:
-    conv = CategoryPair("Convolution", 7.0, 1.0, 0.70, 0.25, None, None)
-    moving = CategoryPair("Data Movement", 2.0, 2.0, 0.20, 0.50, None, None)
-    sides = "SME2 off", "SME2 on"
-    says(shift_text(conv, moving, sides), "moves", "Convolution", "70.0%", "Data Movement", "20.0%", "50.0%")
-    stayed = shift_text(conv, conv, sides)
-    says(stayed, "Convolution", "70.0%", "25.0%")
-    assert "moved" not in stayed
-
-
 def found(factor: float, rounds: int = 8) -> Speedup:
     """What the statistics say about rounds that differ by `factor`, with a little noise."""
     before = [[4.0 + 0.01 * ((place * 3 + run) % 4) for run in range(5)] for place in range(rounds)]
@@ -75,15 +65,22 @@ def opening(speedup: Speedup, manifest: Manifest = MANIFEST) -> str:
     return " ".join(answered(speedup, manifest).sentences)
 
 
-def test_a_speedup_is_told_with_interval_and_times() -> None:
+def test_a_speedup_is_told_with_interval_and_times_and_the_shift_it_makes() -> None:
     text = answered(found(2.0)).what_sme2_changes
     says(text, "2.00x", "4.015 ms without SME2", "2.007 ms with", "95%", "1.99", "2.01")
     assert "slower" not in text.lower()
     says(answered(found(0.5)).what_sme2_changes, "slower", "0.50x", "4.015 ms without SME2", "8.030 ms with")
     says(answered(found(1.0)).what_sme2_changes, "no significant change", "1.00x", "4.015 ms")
+    conv = CategoryPair("Convolution", 7.0, 1.0, 0.70, 0.25, None, None)
+    moving = CategoryPair("Data Movement", 2.0, 2.0, 0.20, 0.50, None, None)
+    sides = "SME2 off", "SME2 on"
+    says(shift_text(conv, moving, sides), "moves", "Convolution", "70.0%", "Data Movement", "20.0%", "50.0%")
+    stayed = shift_text(conv, conv, sides)
+    says(stayed, "Convolution", "70.0%", "25.0%")
+    assert "moved" not in stayed
 
 
-def test_what_more_than_sme2_may_have_done_is_not_said_of_sme2() -> None:
+def test_the_pair_of_sme2_speaks_first_and_of_sme2_alone() -> None:
     """A pair whose sides differ in threads too, or in neither's switch, is only compared."""
     for baseline, candidate in ((Series("off", 1), Series("on", 2)), (Series("on", 1), Series("on", 2))):
         results = (*MANIFEST.results, Result(experiment="on", threads=2, sme2="on"))
@@ -92,9 +89,6 @@ def test_what_more_than_sme2_may_have_done_is_not_said_of_sme2() -> None:
         assert "2.00x" not in told.what_sme2_changes and "not tested" in told.what_sme2_changes
         (note,) = [note for note in told.notes if "2.00x" in note]
         says(note, "threads", "faster", "95%", "4.015", "2.007 ms")
-
-
-def test_the_pair_of_sme2_speaks_first_with_its_kernels() -> None:
     threads = PairReport(Pair("threads", OTHER, Series("on", 2)), found(1.5), False, None)
     told = answers(report(MANIFEST, threads, PairReport(PAIR, found(2.0), False, None)))
     says(told.what_sme2_changes, "2.00x")
@@ -143,21 +137,16 @@ def test_a_latency_that_is_not_wall_time_is_called_what_it_is(measured: Measure,
     whole = summarize([1.0, 1.1, 0.9])
     known = Latency(experiment="on", threads=1, end_to_end_ms=whole, measured=measured)
     metrics = Metrics(times=Times.HARDWARE, latencies=(known,))
-    says(
-        " ".join(answers(report_data(Run(Path("d"), MANIFEST, metrics=metrics), None)).sentences),
-        said,
-        "on, 1 thread",
-    )
+    told = answers(report_data(Run(Path("d"), MANIFEST, metrics=metrics), None))
+    says(" ".join(told.sentences), said, "on, 1 thread")
     assert ("by CPU time" in replace(found(2.0), measured=measured).in_short) == (measured == "cpu time")
 
 
 def test_a_latency_in_doubt_says_so_in_the_same_sentence() -> None:
     busy = Interruptions("wall time, interrupted", 0.66).warning
     assert busy is not None
-    known = Latency(
-        experiment="on", threads=1, end_to_end_ms=summarize([1.0, 1.1, 0.9]),
-        measured="wall time, interrupted",
-    )  # fmt: skip
+    whole = summarize([1.0, 1.1, 0.9])
+    known = Latency(experiment="on", threads=1, end_to_end_ms=whole, measured="wall time, interrupted")
     remark = Diagnostic(known.series, busy.code, busy.seen, busy.advice, busy.numbers)
     metrics = Metrics(times=Times.HARDWARE, latencies=(known,), stability=(remark,))
     told = answers(report_data(Run(Path("d"), MANIFEST, metrics=metrics), None))
@@ -165,33 +154,26 @@ def test_a_latency_in_doubt_says_so_in_the_same_sentence() -> None:
     says(first, "About 1.000 ms for one inference", "other programs took 66% of the CPU", "measure with 1")
     assert (told.facts()["trusted"], told.facts()["doubt"]) == (False, told.doubt) and told.doubt in first
     assert MANIFEST.machine.before is not None
-    elsewhere = replace(
-        MANIFEST, machine=replace(MANIFEST.machine, before=replace(MANIFEST.machine.before, machine="x86_64"))
-    )
+    elsewhere = replace(MANIFEST, machine=Machine(replace(MANIFEST.machine.before, machine="x86_64")))
     there = answers(report_data(Run(Path("d"), elsewhere, metrics=metrics), None))
-    says(
-        there.where_time_goes.partition(". ")[0],
-        "not Arm",
-        "about 1.000 ms",
-        "other programs took 66% of the CPU",
-    )
+    first = there.where_time_goes.partition(". ")[0]
+    says(first, "not Arm", "about 1.000 ms", "other programs took 66% of the CPU")
     calm = replace(known, measured="cpu time")
     told = answers(report_data(Run(Path("d"), MANIFEST, metrics=replace(metrics, latencies=(calm,))), None))
     assert told.facts()["trusted"] is True and told.where_time_goes.startswith("1.000 ms of CPU time")
 
 
-def test_times_of_an_unknown_machine_are_called_no_latency() -> None:
-    text = page(report(None, PairReport(PAIR, found(2.0), False, None)))
-    assert "is not recorded" in text and "2.00x" not in text and "faster" not in text
-
-
-def test_how_to_reproduce_names_the_command_of_every_session_once() -> None:
-    words = [("sme2prof", "run", "my config.json"), ("sme2prof", "run", "trace.json")] * 2
-    sessions = tuple(Session(number, command) for number, command in enumerate(words, 1))
-    data = report(replace(MANIFEST, sessions=sessions))
-    assert data.reproduce == ("sme2prof run 'my config.json'", "sme2prof run trace.json", "sme2prof report d")
-    by_script = report(replace(MANIFEST, sessions=(), config_file="trace.json"))
-    assert by_script.reproduce == ("sme2prof run trace.json", "sme2prof report d")
+def test_parity_shows_differences_by_the_outputs_own_scale() -> None:
+    output = compare_arrays(np.array([4.0, 1.0]), np.array([4.0, 1.00005]), "float32")
+    found = PairParity("p", BASE, OTHER, Parity((output,), "within tolerance"))
+    text = page(report(evidence=(PlaceEvidence("this run", False, (), (found,)),)))
+    assert "| relative | RMS |" in text and "| 5e-05 | 1.3e-05 | 1.2e-05 |" in text
+    says_together(text, "0.0001", "0.0004 RMS")
+    other = compare_arrays(np.array([[4.0, 1.0]]), np.array([[1.0, 4.0]]), "float32")
+    found = PairParity("p", BASE, OTHER, together((other,)))
+    text = page(report(evidence=(PlaceEvidence("this run", False, (), (found,)),)))
+    says(text, "mismatch")
+    says_together(text, str(OTHER), str(BASE), "differ", "top-1")
 
 
 def series(speedup: Speedup) -> SeriesComparison:
@@ -213,44 +195,3 @@ def test_how_runs_were_made_and_judged_is_said_once() -> None:
         assert len(re.findall(r"\d\.\d{3}x", text)) == 1
     few = comparison_junit(compared(series(found(2.0, rounds=2))))
     assert few.count("cannot show how much") == 1 and "2.000x, without a verdict" in few
-
-
-def test_a_cpu_without_sme2_has_nothing_to_switch_on() -> None:
-    metrics = Metrics(
-        times=Times.HARDWARE,
-        latencies=(Latency(experiment="on", threads=1, end_to_end_ms=summarize([1.0, 1.1, 1.0])),),
-    )
-    rung = Result(experiment="on", threads=1, sme2="on", disable=("dotprod",))
-    kernels = SeriesEvidence(OTHER, True, (), sme_verdict((), traced=True), counted=True)
-    here = PlaceEvidence("this run", False, (kernels,), ())
-
-    def text(manifest: Manifest) -> str:
-        data = report_data(Run(Path("d"), replace(manifest, results=(rung,)), metrics=metrics), None)
-        return page(replace(data, evidence=(here, replace(here, emulated=True))))
-
-    assert "\n| absent (without dotprod) |" in text(NO_SME2)
-    assert "\n| absent | " in text(NO_SME2)  # kernels of this run
-    assert "\n| on | " in text(NO_SME2)  # the emulated CPU has SME2
-    assert "absent" not in text(MANIFEST)
-
-
-def test_what_a_cpu_without_sme2_did_not_run_is_untested_not_absent() -> None:
-    """Its own kernels prove nothing about SME2; an emulated run of the program would."""
-    counted = Result(experiment="on", threads=1, sme2="on", runner_path="builtin")
-    run = Run(Path("d"), replace(NO_SME2, results=(counted,)), metrics=Metrics())
-    text = " ".join(answers(report_data(run, None)).sentences)
-    says_together(text, "SME2 kernels", "not tested", "CPU has no SME2")
-    assert not has(text, "no SME or SME2 kernel")
-
-
-def test_parity_shows_differences_by_the_outputs_own_scale() -> None:
-    output = compare_arrays(np.array([4.0, 1.0]), np.array([4.0, 1.00005]), "float32")
-    found = PairParity("p", BASE, OTHER, Parity((output,), "within tolerance"))
-    text = page(report(evidence=(PlaceEvidence("this run", False, (), (found,)),)))
-    assert "| relative | RMS |" in text and "| 5e-05 | 1.3e-05 | 1.2e-05 |" in text
-    says_together(text, "0.0001", "0.0004 RMS")
-    other = compare_arrays(np.array([[4.0, 1.0]]), np.array([[1.0, 4.0]]), "float32")
-    found = PairParity("p", BASE, OTHER, together((other,)))
-    text = page(report(evidence=(PlaceEvidence("this run", False, (), (found,)),)))
-    says(text, "mismatch")
-    says_together(text, str(OTHER), str(BASE), "differ", "top-1")

@@ -1,6 +1,5 @@
 """A run directory opened, with a manifest and without: dumps, series, pairs, and what its times mean."""
 
-import json
 from dataclasses import replace
 from pathlib import Path
 
@@ -10,7 +9,7 @@ from said import refused, says
 from model_profiling.config.series import Pair, Series
 from model_profiling.core.errors import InputError
 from model_profiling.core.records import write_record
-from model_profiling.runs import Evidence, Manifest, Metrics, PairSpeedup, Result, Run, Times
+from model_profiling.runs import Manifest, Metrics, PairSpeedup, Result, Run, Times
 from model_profiling.runs.manifest import Machine, TargetFacts
 from model_profiling.runs.run import times_of_file
 from model_profiling.runs.times import times_of_mode, times_without_manifest
@@ -41,14 +40,10 @@ def made(folder: Path, *dumps: str, manifest: Manifest | None = None) -> Path:
 
 
 def test_a_manifest_says_what_each_dump_is(tmp_path: Path) -> None:
-    manifest = replace(
-        MANIFEST,
-        results=(
-            replace(MANIFEST.results[0], etdump_rounds=("on/a_t1.etdump", "on/rounds/a_t1_r1.etdump")),
-            *MANIFEST.results[1:],
-        ),
-    )
-    run = Run.open(made(tmp_path, "on/a_t1.etdump", "on/rounds/a_t1_r1.etdump", manifest=manifest))
+    dumps = ("on/a_t1.etdump", "on/rounds/a_t1_r1.etdump")
+    first, *others = MANIFEST.results
+    manifest = replace(MANIFEST, results=(replace(first, etdump_rounds=dumps), *others))
+    run = Run.open(made(tmp_path, *dumps, manifest=manifest))
     first, second = run.dumps
     assert (first.series, first.times, first.warmup_runs, first.sme2) == (ON, Times.HARDWARE, 3, True)
     assert (first.round, second.round, second.series) == (0, 1, ON)
@@ -58,12 +53,17 @@ def test_a_manifest_says_what_each_dump_is(tmp_path: Path) -> None:
     assert run.times_of(run.series[2]) is Times.TRACED and run.times is Times.HARDWARE
 
 
-def test_dumps_beside_the_listed_ones_are_taken_by_name_and_said(tmp_path: Path) -> None:
+def test_dumps_beside_the_listed_or_of_one_name_are_series_of_their_own(tmp_path: Path) -> None:
     run = Run.open(made(tmp_path, "on/a_t1.etdump", "mine/b_t2.etdump", ".work/x.etdump", manifest=MANIFEST))
     assert [dump.series for dump in run.dumps] == [ON, Series("mine", 2)]
     says(" ".join(map(str, run.warnings)), "1 dump not in manifest.json", "by name")
     made(tmp_path / "inner", "on/a_t1.etdump", manifest=MANIFEST)
     assert Run.open(tmp_path).series == run.series, "a run inside another is its own"
+
+
+def test_dumps_that_only_share_a_name_are_two_series(tmp_path: Path) -> None:
+    run = Run.open(made(tmp_path, "a/on/m_t1.etdump", "b/on/m_t1.etdump"))
+    assert [dump.series for dump in run.dumps] == [ON, Series("b/on", 1)]
 
 
 def test_pairs_are_those_stored_answered_or_the_natural_ones(tmp_path: Path) -> None:
@@ -78,21 +78,6 @@ def test_pairs_are_those_stored_answered_or_the_natural_ones(tmp_path: Path) -> 
     answer = PairSpeedup("mine", ON, OFF, compare_rounds([[2.0]] * 6, [[1.0]] * 6))
     run = Run(tmp_path, MANIFEST, metrics=Metrics(comparisons=(answer,)))
     assert run.pairs == (answer.pair,) and run.comparison(run.pairs[0]) is answer
-
-
-def test_a_folder_of_bare_dumps_is_read_by_names(tmp_path: Path) -> None:
-    run = Run.open(made(tmp_path, "x_sme2_off/m_t1.etdump", "x_sme2_on/m_t1.etdump"))
-    (pair,) = run.pairs
-    assert pair.label == "x_sme2_on vs x_sme2_off, 1 thread"
-    says(pair.not_comparable or "", "machine")
-    assert any("--times hardware" in said.advice for said in run.warnings)
-    (stated,) = Run.open(tmp_path, times=Times.HARDWARE).pairs
-    assert stated.not_comparable is None
-
-
-def test_dumps_that_only_share_a_name_are_two_series(tmp_path: Path) -> None:
-    run = Run.open(made(tmp_path, "a/on/m_t1.etdump", "b/on/m_t1.etdump"))
-    assert [dump.series for dump in run.dumps] == [ON, Series("b/on", 1)]
 
 
 def test_a_folder_above_or_inside_a_run_is_refused(tmp_path: Path) -> None:
@@ -119,22 +104,11 @@ def test_a_dump_that_is_named_is_still_what_its_run_says(tmp_path: Path) -> None
         Run.of_files([tmp_path / "gone.etdump"])
 
 
-def test_evidence_of_another_program_is_not_this_runs(tmp_path: Path) -> None:
-    made(tmp_path, manifest=MANIFEST)
-    kept = Evidence(model_sha256="aa", place="emulated", cpu="max", times=Times.EMULATED)
-    write_record(tmp_path / "evidence.json", kept)
-    assert Run.open(tmp_path).evidence == kept
-    write_record(tmp_path / "evidence.json", replace(kept, model_sha256="bb"))
-    assert Run.open(tmp_path).evidence is None
-
-
 DUMP = "on/toy_on_t1.etdump"
 
 
 def touched(path: Path) -> Path:
-    path.parent.mkdir(parents=True, exist_ok=True)
-    path.touch()
-    return path
+    return made(path.parent, path.name) / path.name
 
 
 @pytest.mark.parametrize(
@@ -163,50 +137,22 @@ def test_a_folder_named_as_the_kit_names_emulated_runs_tells(tmp_path, folder, t
     ), "the user's word counts only where nothing else speaks"
 
 
-def test_an_experiment_of_an_emulated_target_tells_by_its_name(tmp_path: Path) -> None:
-    assert times_without_manifest(tmp_path / "toy_emulated_sme2_on_t1.etdump")[0] is Times.EMULATED
-    assert times_without_manifest(tmp_path / "emulated_sme2_on_t1_r3.etdump")[0] is Times.EMULATED
-    assert times_without_manifest(tmp_path / "toy_not_so_emulated.etdump")[0] is Times.UNKNOWN
-
-
 @pytest.mark.parametrize(
-    ("name", "content", "times"),
-    [
-        ("metrics.json", {"schema_version": 2, "times": "emulated"}, Times.EMULATED),
-        ("metrics.json", {"schema_version": 2, "times": "hardware"}, Times.UNKNOWN),
-        ("metrics.json", "{", Times.UNKNOWN),
-        ("analysis_summary.json", [], Times.UNKNOWN),
-    ],
-)
-def test_what_earlier_analyses_wrote_still_tells(tmp_path, name, content, times):
-    dump = touched(tmp_path / "linux" / DUMP)
-    text = content if isinstance(content, str) else json.dumps(content)
-    (tmp_path / "linux" / name).write_text(text)
-    assert times_without_manifest(dump) == (times, "" if times is Times.UNKNOWN else name)
-
-
-@pytest.mark.parametrize(
-    ("header", "row", "times"),
-    [
-        ("model_id,times", "toy,traced", Times.TRACED),
-        ("model_id,times", "toy,emulated", Times.EMULATED),
-        ("model_id,times", "toy,hardware", Times.UNKNOWN),
-        ("model_id,times", "", Times.UNKNOWN),
-    ],
-)
-def test_the_statistics_beside_a_dump_tell(tmp_path: Path, header: str, row: str, times: Times) -> None:
+    ("row", "times"),
+    [("toy,traced", Times.TRACED), ("toy,emulated", Times.EMULATED), ("toy,hardware", Times.UNKNOWN),
+     ("", Times.UNKNOWN)],
+)  # fmt: skip
+def test_the_statistics_beside_a_dump_tell(tmp_path: Path, row: str, times: Times) -> None:
     later = touched(tmp_path / "on" / "rounds" / "toy_on_t1_r2.etdump")
     dump = touched(tmp_path / DUMP)
-    (tmp_path / "on" / "toy_on_t1_exec_ops_stats.csv").write_text(f"{header}\n{row}\n")
+    (tmp_path / "on" / "toy_on_t1_exec_ops_stats.csv").write_text(f"model_id,times\n{row}\n")
     assert times_without_manifest(dump)[0] is times_without_manifest(later)[0] is times
 
 
 def test_the_manifest_speaks_for_every_file_of_its_run(tmp_path: Path) -> None:
     target = TargetFacts("host", "linux", Times.HARDWARE)
-    results = (
-        Result(experiment="on", threads=1, etdump=DUMP, etdump_warmup_runs=2),
-        Result(experiment="trace", mode="xnntrace", etdump="trace/toy_trace_t1.etdump"),
-    )
+    trace = Result(experiment="trace", mode="xnntrace", etdump="trace/toy_trace_t1.etdump")
+    results = (Result(experiment="on", threads=1, etdump=DUMP, etdump_warmup_runs=2), trace)
     for result in results:
         touched(tmp_path / str(result.etdump))
     write_record(tmp_path / "manifest.json", Manifest(target=target, results=results))
@@ -220,12 +166,19 @@ def test_the_manifest_speaks_for_every_file_of_its_run(tmp_path: Path) -> None:
     assert Run.open(tmp_path).times is Times.UNKNOWN
     write_record(tmp_path / "metrics.json", Metrics(times=Times.EMULATED))
     assert Run.open(tmp_path).times is Times.EMULATED
+    assert times_without_manifest(tmp_path / DUMP) == (Times.EMULATED, "metrics.json")
+    for name, damaged in (("metrics.json", "{"), ("analysis_summary.json", "[]")):
+        (tmp_path / name).write_text(damaged)
+    assert times_without_manifest(tmp_path / DUMP) == (Times.UNKNOWN, "")
 
 
-def test_only_hardware_gives_latencies_and_a_trace_takes_them_away() -> None:
+def test_only_hardware_gives_latencies_and_names_tell_emulation(tmp_path: Path) -> None:
     assert [times for times in Times if times.are_latencies] == [Times.HARDWARE]
     assert [times for times in Times if times.are_shown] == [Times.HARDWARE, Times.UNKNOWN]
     assert times_of_mode("timing", Times.HARDWARE) is Times.HARDWARE
     assert times_of_mode("xnntrace", Times.HARDWARE) is Times.TRACED
     for target in (Times.EMULATED, Times.UNKNOWN):
         assert times_of_mode("xnntrace", target) is times_of_mode("timing", target) is target
+    assert times_without_manifest(tmp_path / "toy_emulated_sme2_on_t1.etdump")[0] is Times.EMULATED
+    assert times_without_manifest(tmp_path / "emulated_sme2_on_t1_r3.etdump")[0] is Times.EMULATED
+    assert times_without_manifest(tmp_path / "toy_not_so_emulated.etdump")[0] is Times.UNKNOWN

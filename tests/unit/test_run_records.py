@@ -29,45 +29,26 @@ def written(run_dir: Path, **content: object) -> Path:
     return run_dir
 
 
-FACTS = MachineFacts(
-    "N1", "aarch64", ("fp16",), "/proc/cpuinfo", 2, "linux", None, 0.5, 2**34, None, {"a": "1"}
-)
+FACTS = MachineFacts("N1", "aarch64", ("fp16",), "/proc/cpuinfo", 2, "linux", None, 0.5, 2**34, None)
 WHOLE = Manifest(
-    model="a/toy_xnnpack_fp16.pte",
-    model_sha256="aa",
-    quantized=False,
-    settings={"experiments": [{"name": "trace"}]},
-    experiments=("on", "off", "trace"),
-    target=TargetFacts("host", "linux", Times.HARDWARE),
-    machine=Machine(FACTS, None),
-    state="interrupted",
+    model="a/toy_xnnpack_fp16.pte", model_sha256="aa", quantized=False, state="interrupted",
+    settings={"experiments": [{"name": "trace"}]}, experiments=("on", "off", "trace"),
+    target=TargetFacts("host", "linux", Times.HARDWARE), machine=Machine(FACTS, None),
     sessions=(
         Session(1, ("sme2prof", "run", "time.json"), "2026-01-01T00:00:00+0000"),
         Session(2, ("sme2prof", "run", "trace.json"), "2026-01-02T00:00:00+0000", problem="the disk is full"),
     ),
     warnings=(BUSY, HOT),
     results=(
-        Result(
-            experiment="on",
-            threads=1,
-            sme2="on",
-            etdump="on/a.etdump",
-            outputs=(OutputFacts(Path("o"), "f", (1, 2)),),
-        ),
+        Result(experiment="on", threads=1, sme2="on", outputs=(OutputFacts(Path("o"), "f", (1, 2)),)),
         Result(experiment="off", threads=1, sme2="off", disable=("sme2",)),
         Result(experiment="trace", threads=1, mode="xnntrace"),
     ),
     pairs=(Pair("on vs off", OFF, ON, "this CPU has no SME2"),),
-)
+)  # fmt: skip
 
 
-def test_what_a_manifest_says_comes_back_as_it_was(tmp_path: Path) -> None:
-    assert read_manifest(tmp_path) is None
-    write_record(tmp_path / "manifest.json", WHOLE)
-    assert read_manifest(tmp_path) == WHOLE
-
-
-def test_what_a_manifest_omits_is_empty_and_what_it_adds_is_left(tmp_path: Path) -> None:
+def test_what_a_manifest_omits_is_empty_and_what_it_answers(tmp_path: Path) -> None:
     results = [
         {"experiment": "a", "sme2": "off", "etdump_rounds": ["x"]},
         {"experiment": "b", "disable": ["sme2"], "threads": None, "a key of a newer kit": {}},
@@ -78,9 +59,6 @@ def test_what_a_manifest_omits_is_empty_and_what_it_adds_is_left(tmp_path: Path)
     assert (second.sme2, second.sme2_left_on, second.series) == (None, False, Series("b"))
     assert manifest.target.times is manifest.times(first) is Times.UNKNOWN, "unknown is never hardware"
     assert manifest.pairs is None and manifest.has_sme2 is None and manifest.started == ""
-
-
-def test_what_a_manifest_answers() -> None:
     assert WHOLE.started.startswith("2026-01-01"), "the run began with its first session"
     assert WHOLE.unfinished == "interrupted" and not WHOLE.has_ended
     assert WHOLE.why_unfinished is WHOLE.sessions[-1]
@@ -103,16 +81,12 @@ def test_another_version_is_refused_and_both_are_named(tmp_path: Path, version: 
 @pytest.mark.parametrize(
     ("content", "place"),
     [
-        ({"results": {}}, ("results", "array")),
         ({"results": [{"threads": 1}]}, ("results.0.experiment", "required")),
-        ({"results": [{"experiment": "a", "threads": "1"}]}, ("results.0.threads", "integer")),
         ({"results": [{"experiment": "a", "threads": True}]}, ("results.0.threads", "integer")),
         ({"results": [{"experiment": "a", "sme2": "maybe"}]}, ("results.0.sme2", "'on'", "'off'")),
         ({"results": [{"experiment": "a", "outputs": [{}]}]}, ("results.0.outputs.0.file", "required")),
         ({"target": {"times": True}}, ("target.times", "'hardware'")),
         ({"machine": {"before": {"cpu": 1}}}, ("machine.before.cpu", "string")),
-        ({"model": None}, ("model", "string")),
-        ({"state": "lost"}, ("state", "'running'")),
     ],
 )
 def test_a_field_that_does_not_fit_is_named(tmp_path, content, place):
@@ -122,16 +96,12 @@ def test_a_field_that_does_not_fit_is_named(tmp_path, content, place):
     assert "remove" not in problem.value.fix, "without a manifest emulated times would pass for latencies"
 
 
-@pytest.mark.parametrize("text", ["{", "[]", "7", "", "[" * 100_000, '{"name": "a web app"}'])
-def test_what_is_no_manifest_is_refused(tmp_path: Path, text: str) -> None:
-    (tmp_path / "manifest.json").write_text(text)
-    with refused(FormatError, tmp_path / "manifest.json"):
-        read_manifest(tmp_path)
-
-
-def test_metrics_come_back_as_they_were(tmp_path: Path) -> None:
+def test_records_come_back_as_they_were(tmp_path: Path) -> None:
     path = tmp_path / "metrics.json"
-    assert read_metrics(path) is None
+    assert read_metrics(path) is read_manifest(tmp_path) is read_evidence(tmp_path) is None
+    write_record(tmp_path / "manifest.json", WHOLE)
+    write_record(tmp_path / "evidence.json", EVIDENCE)
+    assert read_manifest(tmp_path) == WHOLE and read_evidence(tmp_path) == EVIDENCE
     metrics = Metrics(
         model="m",
         times=Times.HARDWARE,
@@ -145,27 +115,15 @@ def test_metrics_come_back_as_they_were(tmp_path: Path) -> None:
     assert metrics.latency(ON) is metrics.latencies[0] and metrics.latency(OFF) is None
 
 
-EVIDENCE = Evidence(
-    model_sha256="aa",
-    place="emulated",
-    cpu="max",
-    times=Times.EMULATED,
-    kernels=(KernelList(ON, True, (KernelCall("kai_x", "executed", 3),), counted=True),),
-)
-
-
-def test_evidence_comes_back_as_it_was(tmp_path: Path) -> None:
-    assert read_evidence(tmp_path) is None
-    write_record(tmp_path / "evidence.json", EVIDENCE)
-    assert read_evidence(tmp_path) == EVIDENCE
+KERNELS = (KernelList(ON, True, (KernelCall("kai_x", "executed", 3),), counted=True),)
+EVIDENCE = Evidence(model_sha256="aa", place="emulated", cpu="max", times=Times.EMULATED, kernels=KERNELS)
 
 
 def test_only_a_finished_emulated_run_of_the_same_program_proves_anything(tmp_path: Path) -> None:
     def neighbour(name: str, **changes: object) -> None:
-        started = Session(1, (), f"2026-01-0{len(list(tmp_path.iterdir())) + 1}")
-        base = Manifest(
-            model_sha256="aa", target=TargetFacts(times=Times.EMULATED), sessions=(started,), results=()
-        )
+        started = (Session(1, (), f"2026-01-0{len(list(tmp_path.iterdir())) + 1}"),)
+        emulated = TargetFacts(times=Times.EMULATED)
+        base = Manifest(model_sha256="aa", target=emulated, sessions=started, results=())
         write_record(tmp_path / name / "manifest.json", replace(base, **changes))  # type: ignore[arg-type]
 
     here = tmp_path / "linux"

@@ -8,11 +8,7 @@ import numpy as np
 import pytest
 from said import says
 
-from model_profiling.statistics.intervals import (
-    Floats,
-    benjamini_hochberg,
-    signed_rank_interval,
-)
+from model_profiling.statistics.intervals import Floats, benjamini_hochberg, signed_rank_interval
 from model_profiling.statistics.speedup import (
     Launches,
     Rounds,
@@ -69,9 +65,8 @@ def measured(logs: Floats, slower: float = 0.0) -> tuple[list[list[float]], list
 def test_false_verdicts_stay_below_five_percent(kind: str, rounds: int) -> None:
     noise = np.random.default_rng(11)
     trials = 100
-    wrong = sum(
-        compare_rounds(*measured(NOISES[kind](noise, rounds))).verdict in JUDGED for _ in range(trials)
-    )
+    made = (measured(NOISES[kind](noise, rounds)) for _ in range(trials))
+    wrong = sum(compare_rounds(*pair).verdict in JUDGED for pair in made)
     # The second term is luck: a true 5% stays below the sum in 99 of 100 seeds. This seed is fixed.
     assert wrong <= 0.05 * trials + 2.33 * math.sqrt(0.05 * 0.95 * trials)
 
@@ -89,15 +84,11 @@ def rounds_of(values: list[float]) -> Rounds:
 
 
 def test_a_clear_speedup_in_words() -> None:
-    found = compare_rounds(
-        rounds_of([9.9, 10, 10.1, 10, 10.05, 9.95]), rounds_of([5, 5.05, 4.95, 5, 5, 5.02])
-    )
-    assert found.verdict is Verdict.FASTER
-    assert found.ratio == pytest.approx(2.0, rel=0.01)
-    assert found.reason.startswith("1.99")
-    assert found.rounds == 6
-    assert (found.baseline_median, found.candidate_median) == (10, 5)
-    assert found.p_value < 0.05
+    before, after = rounds_of([9.9, 10, 10.1, 10, 10.05, 9.95]), rounds_of([5, 5.05, 4.95, 5, 5, 5.02])
+    found = compare_rounds(before, after)
+    assert found.verdict is Verdict.FASTER and found.ratio == pytest.approx(2.0, rel=0.01)
+    assert found.reason.startswith("1.99") and found.rounds == 6
+    assert (found.baseline_median, found.candidate_median) == (10, 5) and found.p_value < 0.05
     json.dumps(found.as_dict(), allow_nan=False)
 
 
@@ -113,21 +104,9 @@ def test_the_same_the_unknown_and_the_tiny_are_said_to_be_so() -> None:
     assert tiny.verdict is Verdict.NO_CHANGE and tiny.high is not None and tiny.high < 1
     says(tiny.reason, "below", "1.0%")
     assert compare_rounds(baseline, candidate, practical_threshold=0.001).verdict is Verdict.SLOWER
-
-
-def test_an_interval_is_never_narrower_than_turns_are_right() -> None:
+    # An interval is never narrower than turns are right.
     same = compare_rounds(rounds_of([10.0] * 8), rounds_of([10.0] * 8))
-    assert same.low == pytest.approx(1 / 1.003)
-    assert same.high == pytest.approx(1.003)
-
-
-def test_a_bad_round_hardly_moves_the_answer() -> None:
-    baseline, candidate = rounds_of([10.0, 10.1, 9.9, 10.05] * 4), rounds_of([9.0, 9.1, 8.9, 9.05] * 4)
-    spoilt = [list(one) for one in candidate]
-    spoilt[5] = [90.0, 95.0, 99.0]
-    before, after = compare_rounds(baseline, candidate), compare_rounds(baseline, spoilt)
-    assert after.verdict is Verdict.FASTER
-    assert after.ratio == pytest.approx(before.ratio, rel=0.01)
+    assert same.low == pytest.approx(1 / 1.003) and same.high == pytest.approx(1.003)
 
 
 def test_the_interval_respects_rounds_where_the_naive_one_does_not() -> None:
@@ -141,16 +120,21 @@ def test_the_interval_respects_rounds_where_the_naive_one_does_not() -> None:
     assert wrong <= 6
 
 
-def test_separate_runs_are_compared_with_more_caution() -> None:
+def test_separate_runs_need_more_and_a_bad_round_hardly_moves_the_answer() -> None:
     slower = compare_separate(rounds_of([10, 10.1, 9.9] * 3), rounds_of([12, 12.1, 11.9] * 2))
     assert slower.verdict is Verdict.SLOWER
     near = compare_separate(rounds_of([10, 10.1, 9.9] * 3), rounds_of([10.2, 10.3, 10.1] * 3))
     assert near.verdict is Verdict.NO_CHANGE
     assert compare_separate(rounds_of([10, 10]), rounds_of([10, 10])).verdict is Verdict.NOT_COMPARABLE
     assert compare_separate([[]], rounds_of([1] * 6)).verdict is Verdict.NOT_COMPARABLE
+    baseline, candidate = rounds_of([10.0, 10.1, 9.9, 10.05] * 4), rounds_of([9.0, 9.1, 8.9, 9.05] * 4)
+    spoilt = [list(one) for one in candidate]
+    spoilt[5] = [90.0, 95.0, 99.0]
+    before, after = compare_rounds(baseline, candidate), compare_rounds(baseline, spoilt)
+    assert after.verdict is Verdict.FASTER and after.ratio == pytest.approx(before.ratio, rel=0.01)
 
 
-def test_the_rank_interval_is_the_one_in_the_books() -> None:
+def test_intervals_and_corrections_are_those_in_the_books() -> None:
     """Wilcoxon's own limits for six values at 95%: the smallest and the largest; against scipy's p-values."""
     from scipy.stats import wilcoxon
 
@@ -163,18 +147,14 @@ def test_the_rank_interval_is_the_one_in_the_books() -> None:
         assert wilcoxon(drawn - (low - 1e-9), method="exact").pvalue <= 0.05
         assert wilcoxon(drawn - (high + 1e-9), method="exact").pvalue <= 0.05
         assert wilcoxon(drawn - (low + high) / 2, method="exact").pvalue > 0.05
-
-
-def test_the_correction_is_the_one_in_the_books() -> None:
     raw = np.array([0.01, 0.04, 0.03, 0.005])
     assert benjamini_hochberg(raw) == pytest.approx([0.02, 0.04, 0.04, 0.02])
 
 
 def test_operators_that_changed_are_found_among_many() -> None:
     noise = np.random.default_rng(10)
-    pairs = {
-        f"op{i}": launches(*measured(NOISES["normal"](noise, 8), 1.0 if i < 3 else 0.0)) for i in range(60)
-    }
+    rounds = [measured(NOISES["normal"](noise, 8), 1.0 if i < 3 else 0.0) for i in range(60)]
+    pairs = {f"op{i}": launches(*each) for i, each in enumerate(rounds)}
     for way in ("rounds", "apart"):
         found = compare_many(pairs, way)  # type: ignore[arg-type]
         slower = [name for name, one in found.items() if one.verdict is Verdict.SLOWER]
@@ -189,14 +169,11 @@ def test_precision_asks_for_the_minimum_and_for_a_narrow_interval() -> None:
     wild = measured(0.2 * noise.normal(size=(40, 2)))
 
     def looks(pair: tuple[Rounds, Rounds], target: float, minimum: int) -> list[int]:
-        return [
-            n for n in range(1, 41) if precise_enough(*launches(pair[0][:n], pair[1][:n]), target, minimum)
-        ]
+        parts = ((n, launches(pair[0][:n], pair[1][:n])) for n in range(1, 41))
+        return [n for n, part in parts if precise_enough(*part, target, minimum)]
 
-    assert looks(steady, 0.01, 6)[:3] == [7, 9, 12]
-    assert looks(steady, 0.01, 12)[0] == 12
-    assert looks(steady, 0.01, 3)[0] == 7
-    assert looks(wild, 0.01, 6) == []
+    assert looks(steady, 0.01, 6)[:3] == [7, 9, 12] and looks(steady, 0.01, 12)[0] == 12
+    assert looks(steady, 0.01, 3)[0] == 7 and looks(wild, 0.01, 6) == []
 
 
 def test_the_interval_of_a_median_is_that_of_whole_rounds() -> None:
@@ -209,5 +186,4 @@ def test_the_interval_of_a_median_is_that_of_whole_rounds() -> None:
     low, high = median_interval([*many, []]) or (0.0, 0.0)
     assert low <= float(np.median(np.concatenate(many))) <= high
     assert 9.99 < low < high < 10.01
-    assert median_interval(few[:2]) is None
-    assert median_interval([[0.0], [0.0], [0.0]]) is None
+    assert median_interval(few[:2]) is None and median_interval([[0.0], [0.0], [0.0]]) is None

@@ -14,16 +14,13 @@ from model_profiling.sweep import worker
 from model_profiling.sweep.worker import nanny_options, pack, pack_program, run_worker, unpack
 
 
-def test_a_worker_offers_one_of_each_device(tmp_path: Path) -> None:
+def test_a_worker_offers_one_of_each_device_and_says_if_nobody_answers(tmp_path, monkeypatch):
     devices = ("host", "emulated", "android:S1", "ssh:board", "android:S1")
     offered = nanny_options("w", devices, tmp_path)
     assert offered["resources"] == dict.fromkeys(devices, 1) and offered["nthreads"] == 4
     for device in ("auto", "android", "ssh:", "teapot", "host:1"):
         with refused(InputError, device, fix="android:SERIAL"):
             run_worker("127.0.0.1:1", (device,), None, "127.0.0.1", print)
-
-
-def test_a_worker_says_in_one_line_that_nobody_answers(monkeypatch: pytest.MonkeyPatch) -> None:
     pytest.importorskip("distributed")
     monkeypatch.setattr(worker, "_CONNECT_S", 1)
     # In another thread, because a browser of other tests may keep a loop running in this one.
@@ -47,11 +44,14 @@ def test_a_run_is_the_same_at_home_and_names_its_place_there(tmp_path: Path) -> 
     assert {path.name for path in home.parent.iterdir()} == {"run"}
 
 
-def test_a_program_takes_along_what_lies_beside_it(tmp_path: Path) -> None:
+def test_archives_take_along_what_belongs_and_never_fill_the_disk(tmp_path, monkeypatch):
     for name in ("a.pte", "a.pte.etrecord", "a.pte.json", "b.pte"):
         (tmp_path / name).write_text(name)
     made = unpack(pack_program(tmp_path / "a.pte"), tmp_path / "there")
     assert {path.name for path in made.iterdir()} == {"a.pte", "a.pte.etrecord", "a.pte.json"}
+    monkeypatch.setattr(worker, "_MOST_BYTES", 10)
+    with refused(FormatError, "more than a run can hold"):
+        unpack(packed("large"), tmp_path / "run")
 
 
 def packed(name: str, kind: int = stat.S_IFREG) -> bytes:
@@ -92,11 +92,3 @@ def test_whatever_an_archive_names_is_a_plain_file_inside(name: str, kind: int, 
     written = [path for path in tmp_path.rglob("*") if not path.is_dir()]
     assert len(written) == 2 and all(path.is_relative_to(home) for path in written)
     assert all(stat.S_ISREG(path.lstat().st_mode) for path in written)
-
-
-def test_an_archive_that_would_fill_the_disk_is_refused(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(worker, "_MOST_BYTES", 10)
-    with refused(FormatError, "more than a run can hold"):
-        unpack(packed("large"), tmp_path / "run")

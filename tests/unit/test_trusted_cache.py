@@ -36,7 +36,7 @@ def never(_: Path) -> None:
     raise AssertionError("it is made again")
 
 
-def test_an_entry_is_made_once_and_whole(root: Path) -> None:
+def test_an_entry_is_made_once_and_whole_also_by_two(root: Path) -> None:
     home = root / "tools" / "one"
 
     def half(into: Path) -> None:
@@ -47,20 +47,16 @@ def test_an_entry_is_made_once_and_whole(root: Path) -> None:
         make(into)
         raise OSError(28, "No space left on device")
 
-    with refused(SetupError, "dead"):
-        cached(home, half, "a tool", fetch=True)
-    with refused(SetupError, "a tool", root / "tools", "no space left on device", fix="SME2PROF_CACHE"):
-        cached(home, full, "a tool", fetch=True)
+    for failing, *said in ((half, "dead"), (full, "a tool", root / "tools", "no space left on device")):
+        with refused(SetupError, *said):
+            cached(home, failing, "a tool", fetch=True)
     assert list((root / "tools").iterdir()) == []
     with refused(SetupError, "a tool"):
         cached(home, never, "a tool", fetch=False)
     assert cached(home, make, "a tool", fetch=True) == home
     assert cached(home, never, "a tool", fetch=True) == home == cached(home, never, "a tool", fetch=False)
     assert list(home.parent.iterdir()) == [home]
-
-
-def test_of_two_that_make_it_at_once_the_first_is_kept(root: Path) -> None:
-    home = root / "tools" / "one"
+    home = root / "programs" / "one"
 
     def slower(into: Path) -> None:
         cached(home, make, "a tool", fetch=True)

@@ -5,7 +5,7 @@ from decimal import Decimal
 from xml.etree import ElementTree
 
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 from pages import assert_harmless
 
@@ -33,24 +33,12 @@ from model_profiling.runs.manifest import Machine
 from model_profiling.statistics.latency import latency_warnings
 
 
-@pytest.mark.parametrize(
-    ("value", "shown"),
-    [
-        (None, "-"),
-        (0.0, "0.0000"),
-        (0.000004, "0.000004"),
-        (0.005126, "0.00513"),
-        (0.01234, "0.0123"),
-        (1.23456, "1.235"),
-        (12.3456, "12.35"),
-        (1234.56, "1234.6"),
-    ],
-)
-def test_milliseconds_keep_the_figures_that_count(value: float | None, shown: str) -> None:
-    assert milliseconds(value) == shown
-
-
 def test_numbers_for_people() -> None:
+    for value, shown in (
+        *((None, "-"), (0.0, "0.0000"), (0.000004, "0.000004"), (0.005126, "0.00513"), (0.01234, "0.0123")),
+        *((1.23456, "1.235"), (12.3456, "12.35"), (1234.56, "1234.6")),
+    ):
+        assert milliseconds(value) == shown, "the figures that count"
     assert (percent(0.1234), percent(None)) == ("12.3%", "-")
     assert (change(2.0), change(0.8), change(1.0), change(None)) == ("-50.0%", "+25.0%", "+0.0%", "-")
     assert (speedup(1.984), speedup(None)) == ("1.98x", "-")
@@ -95,34 +83,30 @@ def test_one_kind_is_one_line_with_ranges_and_what_differs_apart() -> None:
         for series, share in ((ON1, 71), (ON2, 12), (OFF1, 89))
     ]
     (line,) = warning_lines(spread)
-    assert (
-        line.text
-        == "on, 1 thread; on, 2 threads; off, 1 thread: latencies spread by 12 to 89%; stop other work"
-    )
+    named = "on, 1 thread; on, 2 threads; off, 1 thread"
+    assert line.text == f"{named}: latencies spread by 12 to 89%; stop other work"
     assert (line.kind, line.series) == ("busy", (ON1, ON2, OFF1))
-    (line,) = warning_lines(spread[:1], known=(ON1,))
+    (line,) = warning_lines(spread[:1], all_series=(ON1,))
     assert line.text == "latencies spread by 71%; stop other work", "the only series needs no name"
-    assert warning_lines(spread[:1], known=(ON1, OFF1))[0].text.startswith("on: ")
-    assert warning_lines(spread[:1], known=(ON1, ON2))[0].text.startswith("1 thread: ")
-    assert warning_lines(spread[:1], known=(OFF1,))[0].text.startswith("on, 1 thread: "), "of another run"
+    assert warning_lines(spread[:1], all_series=(ON1, OFF1))[0].text.startswith("on: ")
+    assert warning_lines(spread[:1], all_series=(ON1, ON2))[0].text.startswith("1 thread: ")
+    assert warning_lines(spread[:1], all_series=(OFF1,))[0].text.startswith("on, 1 thread: "), (
+        "of another run"
+    )
     slower = [
         Diagnostic(ON1, "runs", "became 3% slower", "let it cool down"),
         Diagnostic(OFF1, "runs", "became 4% faster", "let it cool down"),
     ]
-    assert texts(*slower) == [
-        "on, 1 thread: became 3% slower; off, 1 thread: became 4% faster; let it cool down"
-    ]
+    said = "on, 1 thread: became 3% slower; off, 1 thread: became 4% faster; let it cool down"
+    assert texts(*slower) == [said]
 
 
 def test_numbers_that_are_no_measurement_are_never_made_a_range() -> None:
-    failed = [
-        Diagnostic(ON1, "failed", "exit code 10", "look"),
-        Diagnostic(OFF1, "failed", "exit code 11", "look"),
-    ]
+    pairs = [(ON1, "exit code 10"), (OFF1, "exit code 11")]
+    failed = [Diagnostic(series, "failed", seen, "look") for series, seen in pairs]
     assert texts(*failed) == ["on, 1 thread: exit code 10; off, 1 thread: exit code 11; look"]
-    missing = [
-        Diagnostic(None, "missing_dump", f"the dump a_t{number}.etdump is missing") for number in range(7)
-    ]
+    lost = [f"the dump a_t{number}.etdump is missing" for number in range(7)]
+    missing = [Diagnostic(None, "missing_dump", seen) for seen in lost]
     (text,) = texts(*missing)
     assert text.count("is missing") == 4 and text.endswith("and 3 more")
     failed = [
@@ -132,16 +116,11 @@ def test_numbers_that_are_no_measurement_are_never_made_a_range() -> None:
     assert texts(*failed) == ["on, 1 thread: no file; make it; off, 1 thread: no room; free some"]
 
 
-def test_the_most_important_stands_first_whatever_the_order_they_arose_in() -> None:
+def test_warnings_stand_in_their_order_each_with_its_weight() -> None:
     codes = ("note", "busy", "governor", "misfit", "not_tested", "failed", "outputs")
     lines = warning_lines(Diagnostic(None, code, code) for code in codes)
-    assert [line.kind for line in lines] == [
-        *("outputs", "failed", "not_tested", "misfit", "governor", "busy", "note")
-    ]
+    assert " ".join(line.kind for line in lines) == "outputs failed not_tested misfit governor busy note"
     assert [line.weight for line in lines] == sorted(line.weight for line in lines)
-
-
-def test_every_doubt_of_stability_has_its_weight() -> None:
     bad = MachineFacts(cores=2, governor="powersave", on_battery=True)
     ramp = [[10.0 + turn, *(1.0 + turn,) * 3] for turn in range(4)]
     found = (*machine_warnings(Machine(bad), 4), *latency_warnings(ramp))
@@ -150,20 +129,9 @@ def test_every_doubt_of_stability_has_its_weight() -> None:
     assert weights == {Weight.UNSTABLE}
 
 
-@pytest.mark.parametrize(
-    ("series", "named"),
-    [
-        ((ON1,), "on, 1 thread"),
-        ((ON1, OFF1, ON1), "on, 1 thread; off, 1 thread"),
-        ((Series("bare"), Series("other")), "bare; other"),
-        ((), ""),
-    ],
-)
-def test_series_are_named_together(series: tuple[Series, ...], named: str) -> None:
-    assert name_series(series) == named
-
-
-def test_a_line_names_as_many_as_a_person_reads() -> None:
+def test_series_are_named_together_and_as_many_as_a_person_reads() -> None:
+    assert name_series((ON1, OFF1, ON1)) == "on, 1 thread; off, 1 thread"
+    assert name_series((Series("bare"), Series("other"))) == "bare; other" and name_series(()) == ""
     many = [Series(f"e{number}", 1) for number in range(1000)]
     assert name_series(many) == "; ".join([*map(str, many[:12]), "988 more"])
     assert name_series(many[:13]).endswith(str(many[12]))
@@ -220,34 +188,18 @@ def test_counts_and_children_follow_the_outcomes() -> None:
     assert root.tag == "testsuites" and ElementTree.fromstring(junit_xml("none", [])).get("tests") == "0"
     (suite,) = root
     for place in (root, suite):
-        assert {name: place.get(name) for name in ("tests", "failures", "errors", "skipped")} == {
-            "tests": "4",
-            "failures": "1",
-            "errors": "1",
-            "skipped": "1",
-        }
+        assert [place.get(name) for name in ("tests", "failures", "errors", "skipped")] == [*"4111"]
     children = {case.get("name"): [child.tag for child in case] for case in suite}
-    assert children == {
-        "passed": ["system-out"],
-        "failed": ["failure"],
-        "skipped": ["skipped"],
-        "error": ["error"],
-    }
+    tags = {"passed": "system-out", "failed": "failure", "skipped": "skipped", "error": "error"}
+    assert children == {name: [tag] for name, tag in tags.items()}
     failure = suite.find("testcase/failure")
     assert (failure.get("message"), failure.get("type"), failure.text) == ("why failed", "regression", "more")
 
 
-@pytest.mark.parametrize("text", ["<&>\"'", "a\x00b\x1bc", "\ud800", "\uffff", "line\nbreak", "Ω → 漢"])
-def test_any_name_gives_a_document_that_parses(text: str) -> None:
-    for outcome in OUTCOMES:
-        document = junit_xml(text, [Case(text, outcome, text, text)])
-        root = ElementTree.fromstring(document.encode("utf-8"))
-        assert root[0][0].get("name")
-
-
-@given(st.text(alphabet=st.characters(exclude_categories=["Cs"]), min_size=1), st.sampled_from(OUTCOMES))
-def test_text_that_xml_can_hold_survives(text: str, outcome: CaseOutcome) -> None:
-    case = ElementTree.fromstring(junit_xml("s", [Case(text, outcome, "m", "d")]).encode())[0][0]
-    kept = "".join(c for c in printable(text) if c >= " " and c not in "\ufffe\uffff")
-    said = case.get("name") or ""
+@given(st.text(st.characters(), min_size=1), st.sampled_from(OUTCOMES))
+@example("a\x00b\x1bc\ud800\uffff\n<&>\"'", "failed")
+def test_any_name_gives_a_document_that_parses_and_keeps_what_xml_can_hold(text, outcome) -> None:
+    document = junit_xml(text, [Case(text, outcome, text, text)])
+    said = ElementTree.fromstring(document.encode("utf-8"))[0][0].get("name") or ""
+    kept = (c for c in printable(text) if c >= " " and c not in "\ufffe\uffff")
     assert all(c in said for c in kept)
