@@ -153,7 +153,7 @@ def compare_command(
             across_machines=across_machines,
         )
     elif programs:
-        comparison, failed, folder = _measure(a, b, gates, quiet=quiet, as_json=as_json, **given)
+        comparison, failed, folder = _measure(a, b, gates, given, quiet=quiet, as_json=as_json)
     else:
         comparison = compare(a, b, **gates, across_machines=across_machines, times=times)
     page = _write(comparison, out, None if quiet or as_json else folder / names.COMPARISON)
@@ -184,23 +184,15 @@ def _own_folder(a: Path, b: Path) -> Path:
 
 
 def _measure(
-    a: Path,
-    b: Path,
-    gates: dict[str, Any],
-    *,
-    quiet: bool,
-    as_json: bool,
-    target: str | None,
-    no_wait: bool,
-    **given: Any,
+    a: Path, b: Path, gates: dict[str, Any], given: dict[str, Any], *, quiet: bool, as_json: bool
 ) -> tuple[Comparison, int, Path]:
     """Return the comparison, exit code 2 if a program failed, and the folder of the runs."""
     from model_profiling.workflow.compare_programs import compare_programs
     from model_profiling.workflow.measure import RunOptions
     from model_profiling.workflow.profile import ProfileOptions
 
-    options = ProfileOptions(target=parse_target(target or "auto"), **given)
-    run = RunOptions(command_line=frame.command_line())
+    target, no_wait = parse_target(given.pop("target") or "auto"), given.pop("no_wait")
+    options, run = ProfileOptions(target=target, **given), RunOptions(command_line=frame.command_line())
     with measuring(frame.KEPT, quiet=quiet, no_wait=no_wait) as progress:
         compared = compare_programs(a, b, options, run, **gates, progress=progress)
     if not quiet and not as_json:

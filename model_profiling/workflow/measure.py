@@ -33,7 +33,7 @@ from model_profiling.core.safe_read import stays_inside
 from model_profiling.core.stdio import Progress, Silent
 from model_profiling.report.analysis_json import summary_facts
 from model_profiling.report.data import ReportData, report_data
-from model_profiling.report.run_report import run_cell, summary_document
+from model_profiling.report.run_report import run_cell, run_document, summary_document
 from model_profiling.report.tables import AnalysedRun, analysed
 from model_profiling.report.text import render_markdown
 from model_profiling.report.verdict import RunAnswers, answers
@@ -56,7 +56,7 @@ from model_profiling.workflow.analyse import (
     write_kernel_lists,
     write_kernel_view,
 )
-from model_profiling.workflow.report import write_run_report
+from model_profiling.workflow.report import write_page
 
 if TYPE_CHECKING:
     from model_profiling.config.settings import Feature
@@ -296,7 +296,7 @@ def publish(
     if analysis is not None:
         write_analysis(analysis)
     data = report_data(run, analysis)
-    report = write_run_report(data, run.path / names.REPORT)
+    report = write_page(run_document(data), run.path / names.REPORT, data.title)
     summary = summary_facts(data)
     files.write_json(run.files.summary("json"), summary)
     files.write_text(run.files.summary("md"), render_markdown(summary_document(data)))

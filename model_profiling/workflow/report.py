@@ -47,11 +47,8 @@ def write_report(
 ) -> tuple[Path, ReportData]:
     """Write the Markdown report of `run_dir` to `out`, or else into the run directory."""
     data = gather_report(run_dir, title=title, times=times, progress=progress)
-    return write_run_report(data, out or run_dir / names.REPORT, pictures=pictures), data
-
-
-def write_run_report(data: ReportData, path: Path, *, pictures: bool = False) -> Path:
-    return write_page(run_document(data), path, data.title, pictures=pictures)
+    path = out or run_dir / names.REPORT
+    return write_page(run_document(data), path, data.title, pictures=pictures), data
 
 
 def write_page(blocks: Sequence[Block], path: Path, title: str, *, pictures: bool = False) -> Path:
