@@ -1,9 +1,7 @@
-"""Whether two series are comparable, how their latencies compare, and which device ran them."""
+"""Whether two series are comparable, and how their latencies compare."""
 
 from __future__ import annotations
 
-import hashlib
-import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
@@ -14,7 +12,6 @@ from model_profiling.config.series import Series
 from model_profiling.core.formatting import plural
 from model_profiling.runner.features import SME2_ONLY
 from model_profiling.runs.journal import Journal
-from model_profiling.runs.manifest import Manifest
 from model_profiling.runs.times import Times
 from model_profiling.statistics.measure import EXACT_ROUNDS, Rule, Turns, disturbance
 from model_profiling.statistics.speedup import (
@@ -242,47 +239,3 @@ INTERRUPTED = (
     "other programs interrupted nearly every inference, and with several threads nobody can say how long it "
     "takes without them; measure with 1 thread, or stop other programs"
 )
-
-
-# The device a run was measured on. A phone is its model and a short hash of its serial, which stays private;
-# this machine is its CPU and number of cores; a machine behind ssh is its host.
-
-
-@dataclass(frozen=True, slots=True)
-class Device:
-    """`name` is for programs, `title` for people; `target` is the `--target` without a serial."""
-
-    name: str = "unknown"
-    title: str = "an unknown machine"
-    target: str = ""
-
-
-def device_of(manifest: Manifest | None) -> Device:
-    """Return the device of a run."""
-    if manifest is None:
-        return Device()
-    before = manifest.machine.before
-    target, platform = manifest.target.name, manifest.target.platform
-    cpu, cores = (before.cpu, before.cores) if before else ("", None)
-    kind, _, address = target.partition(":")
-    if platform == "emulated" and not address:
-        return Device("emulated", f"emulated {cpu}".strip(), "emulated")
-    if platform == "android":
-        state = before.device if before else None
-        model = (state.model if state else None) or "android"
-        soc = f", {state.soc}" if state and state.soc else ""
-        serial = (address or target).encode("utf-8", "backslashreplace")
-        short = hashlib.sha256(serial).hexdigest()[:6]
-        return Device(f"{_word(model)}-{short}", f"{model}{soc} ({short})", "android")
-    many = f", {plural(cores, 'core')}" if cores else ""
-    if kind == "ssh" and address:
-        emulated = "emulated " if platform == "emulated" else ""
-        return Device(f"ssh-{_word(address)}", f"{emulated}{cpu}{many} at {address}".lstrip(", "), target)
-    if not cpu:
-        return Device(_word(platform or "unknown"), platform or Device().title, target)
-    return Device(_word(f"{cpu}-{cores}-cores" if cores else cpu), f"{cpu}{many}", target or "host")
-
-
-def _word(text: str) -> str:
-    """Return `text` as one word that needs no quoting in a shell."""
-    return re.sub(r"[^a-z0-9._]+", "-", text.lower()).strip("-") or "unknown"

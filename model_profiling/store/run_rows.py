@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from datetime import datetime, timezone
@@ -20,6 +21,7 @@ from model_profiling.analysis.run import pair_answer
 from model_profiling.config import names
 from model_profiling.config.series import Series, warning_lines
 from model_profiling.core.errors import FormatError, InputError
+from model_profiling.core.formatting import plural
 from model_profiling.core.records import read_json_object
 from model_profiling.core.safe_read import is_there
 from model_profiling.facts import (
@@ -32,7 +34,6 @@ from model_profiling.facts import (
     MeasuredSeries,
 )
 from model_profiling.runs import Run
-from model_profiling.runs.comparability import device_of
 from model_profiling.runs.journal import Entry
 from model_profiling.runs.manifest import Manifest
 from model_profiling.statistics.speedup import median_interval
@@ -115,7 +116,7 @@ def run_row(run: Run, labels: Labels) -> Row:
     """What the table `runs` says, but for warnings and kernels. `run_id` comes from how the run began: it
     stays the same if the run is moved or continued. Of two copies, the one with more `processes` is later."""
     manifest = manifest_of(run)
-    device, before = device_of(manifest), manifest.machine.before
+    (device, device_title, target), before = device_of(manifest), manifest.machine.before
     model, dtype, backend = _variant_of(manifest)
     entries = run.journal.entries() if run.journal else ()
     return {
@@ -126,9 +127,9 @@ def run_row(run: Run, labels: Labels) -> Row:
         "model": model,
         "dtype": dtype,
         "backend": backend,
-        "device": labels.device or device.name,
-        "device_name": device.title,
-        "target": device.target,
+        "device": labels.device or device,
+        "device_name": device_title,
+        "target": target,
         "platform": run.platform,
         "times": run.times.value,
         "state": manifest.state,
@@ -156,7 +157,7 @@ def run_row(run: Run, labels: Labels) -> Row:
 def _run_id(manifest: Manifest, entries: Sequence[Entry]) -> str:
     beginning = [
         manifest.model_sha256, manifest.model_stem, manifest.started, manifest.schedule.seed,
-        device_of(manifest).name, manifest.target.platform, manifest.target.times.value,
+        device_of(manifest)[0], manifest.target.platform, manifest.target.times.value,
         *((entry.step.key, entry.started, entry.launch, entry.iterations_ns, entry.turns_ns, entry.kernels)
           for entry in entries[:1]),
     ]  # fmt: skip
@@ -243,3 +244,34 @@ def _operator_rows(series: Series, operators: Iterable[Mapping[str, Any]]) -> It
         row["place"] = place
     for row in rows:
         yield {"experiment": series.experiment, "threads": series.threads, **row}
+
+
+def device_of(manifest: Manifest) -> tuple[str, str, str]:
+    """Return the device of a run: its name for programs, for people, and the `--target` without a serial. A
+    phone is its model and a short hash of its serial, which stays private; this machine is its CPU and number
+    of cores; a machine behind ssh is its host."""
+    before = manifest.machine.before
+    target, platform = manifest.target.name, manifest.target.platform
+    cpu, cores = (before.cpu, before.cores) if before else ("", None)
+    kind, _, address = target.partition(":")
+    if platform == "emulated" and not address:
+        return "emulated", f"emulated {cpu}".strip(), "emulated"
+    if platform == "android":
+        state = before.device if before else None
+        model = (state.model if state else None) or "android"
+        soc = f", {state.soc}" if state and state.soc else ""
+        serial = (address or target).encode("utf-8", "backslashreplace")
+        short = hashlib.sha256(serial).hexdigest()[:6]
+        return f"{_word(model)}-{short}", f"{model}{soc} ({short})", "android"
+    many = f", {plural(cores, 'core')}" if cores else ""
+    if kind == "ssh" and address:
+        emulated = "emulated " if platform == "emulated" else ""
+        return f"ssh-{_word(address)}", f"{emulated}{cpu}{many} at {address}".lstrip(", "), target
+    if not cpu:
+        return _word(platform or "unknown"), platform or "an unknown machine", target
+    return _word(f"{cpu}-{cores}-cores" if cores else cpu), f"{cpu}{many}", target or "host"
+
+
+def _word(text: str) -> str:
+    """Return `text` as one word that needs no quoting in a shell."""
+    return re.sub(r"[^a-z0-9._]+", "-", text.lower()).strip("-") or "unknown"
