@@ -131,7 +131,8 @@ def profile_language(
             if given[planned_case.phase] is not None or planned_case is shortest[planned_case.phase]
         ]
         if fewer != planned:
-            why = "of --quick" if options.quick else "emulation gives no times and the kernels are the same"
+            why = "emulation gives no times and the kernels are the same; --target host measures this CPU"
+            why = "of --quick" if options.quick else why
             longer = f"longer prompts and later positions, because {why}; --prompt and --context ask for them"
             planned, left_out = fewer, (longer, *left_out)
     outcomes: list[ProfileOutcome] = []
