@@ -13,6 +13,7 @@ using executorch::etdump::ETDumpGen;
 using executorch::extension::MmapDataLoader;
 using executorch::runtime::Error;
 using executorch::runtime::HierarchicalAllocator;
+using executorch::runtime::LoadBackendOptionsMap;
 using executorch::runtime::MemoryManager;
 using executorch::runtime::Method;
 using executorch::runtime::MethodMeta;
@@ -53,7 +54,8 @@ void stop_for(Failure kind, const std::string& what, Error error) {
   throw Stop(memory ? Failure::kMemory : kind, what + ": " + executorch::runtime::to_string(error));
 }
 
-LoadedMethod::LoadedMethod(const Options& options, ETDumpGen* tracer, CostWatch& watch) {
+LoadedMethod::LoadedMethod(
+    const Options& options, ETDumpGen* tracer, CostWatch& watch, const LoadBackendOptionsMap* of_backends) {
   errno = 0;
   Result<MmapDataLoader> loader =
       MmapDataLoader::from(options.model.c_str(), MmapDataLoader::MlockConfig::NoMlock);
@@ -75,7 +77,8 @@ LoadedMethod::LoadedMethod(const Options& options, ETDumpGen* tracer, CostWatch&
   watch.begin("plan");
   plan_memory(*meta);
   watch.begin("initialize");
-  Result<Method> method = program_->load_method(options.method.c_str(), manager_.get(), tracer);
+  Result<Method> method =
+      program_->load_method(options.method.c_str(), manager_.get(), tracer, nullptr, of_backends);
   if (!method.ok()) {
     stop_for(Failure::kLoad, "cannot load method '" + options.method + "'", method.error());
   }

@@ -25,7 +25,11 @@ std::vector<std::string> registered_operators();
 
 class LoadedMethod {
  public:
-  LoadedMethod(const Options& options, executorch::etdump::ETDumpGen* tracer, CostWatch& watch);
+  LoadedMethod(
+      const Options& options,
+      executorch::etdump::ETDumpGen* tracer,
+      CostWatch& watch,
+      const executorch::runtime::LoadBackendOptionsMap* of_backends = nullptr);
 
   // Its parts point at each other.
   LoadedMethod(const LoadedMethod&) = delete;

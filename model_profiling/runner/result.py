@@ -31,6 +31,15 @@ class OutputFacts:
 
 
 @dataclass(frozen=True, slots=True)
+class CachedLoading:
+    """Loading once more, and with XNNPACK's packed weights from a file (`runner/weights_cache.h`)."""
+
+    without_ns: int
+    with_ns: int
+    file_bytes: int
+
+
+@dataclass(frozen=True, slots=True)
 class Costs:
     """What a program costs until its first answer, by stages of the runner (`runner/costs.h`)."""
 
@@ -45,6 +54,8 @@ class Costs:
     first_minor_faults: int
     cached_share: float | None = None
     """How much of the program was in the page cache before a cold start; None if it was no cold start."""
+    cached_loading: CachedLoading | None = None
+    """Beside a cold start; None where ExecuTorch keeps no such file."""
 
 
 @dataclass(frozen=True, slots=True)

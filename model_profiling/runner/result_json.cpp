@@ -9,6 +9,7 @@
 #include "failure.h"
 #include "memory_rate.h"
 #include "output_file.h"
+#include "weights_cache.h"
 
 namespace sme2prof {
 
@@ -53,7 +54,15 @@ std::string column(const std::vector<Execution>& executions, int64_t Execution::
   return json::array(executions, [field](const Execution& each) { return std::to_string(each.*field); });
 }
 
-std::string costs_json(const Costs& costs) {
+std::string cached_json(const CachedLoading& cached) {
+  return json::Object()
+      .add("without_ns", std::to_string(cached.without_ns))
+      .add("with_ns", std::to_string(cached.with_ns))
+      .add("file_bytes", std::to_string(cached.file_bytes))
+      .str();
+}
+
+std::string costs_json(const Costs& costs, const std::optional<CachedLoading>& cached) {
   return json::Object()
       .add("stage_ns", json::object(costs.stage_ns))
       .add("memory_bytes", json::object(costs.memory_bytes))
@@ -64,6 +73,7 @@ std::string costs_json(const Costs& costs) {
       .add("load_major_faults", std::to_string(costs.load_major_faults))
       .add("first_minor_faults", std::to_string(costs.first_minor_faults))
       .add("cached_share", costs.cached_share < 0 ? "null" : std::to_string(costs.cached_share))
+      .add("cached_loading", cached ? cached_json(*cached) : "null")
       .str();
 }
 
@@ -106,7 +116,6 @@ std::string result_json(
       .add("iterations_ns", column(measured.executions, &Execution::wall_ns))
       .add("traced", json::boolean(!options.etdump.empty() || !options.sample.empty()))
       .add("peak_memory_bytes", std::to_string(peak_memory_bytes()))
-      .add("costs", costs_json(measured.costs))
       .add("backends", json::texts(measured.backends))
       .add("outputs", json::array(measured.outputs, output_json))
       .add("kernels", counted ? json::object(measured.kernels) : "null")
@@ -123,7 +132,9 @@ std::string result_json(
     object.add("cpu_ns", column(measured.executions, &Execution::cpu_ns))
         .add("preemptions", column(measured.executions, &Execution::preemptions));
   }
-  // Last: what it needs itself must not count as memory of the program.
+  // Last: what these need themselves must not count as memory of the program.
+  const auto cached = options.cold ? load_from_weights_cache(options) : std::nullopt;
+  object.add("costs", costs_json(measured.costs, cached));
   if (options.memory_rate) {
     object.add("memory_read_rate", std::to_string(memory_read_rate(measured.threads)));
   }

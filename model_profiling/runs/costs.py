@@ -4,7 +4,7 @@ loading by what it is spent on. The kit's runner measures both in every process.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Literal
 
 from model_profiling.runner.result import Costs
@@ -97,6 +97,15 @@ class Memory:
 
 
 @dataclass(frozen=True, slots=True)
+class WeightsCache:
+    """What a file of XNNPACK's packed weights brings: loading with it, and the same loading without it."""
+
+    load_ms: float
+    without_ms: float
+    bytes: int
+
+
+@dataclass(frozen=True, slots=True)
 class Loading:
     """The time of loading; the parts add up to it."""
 
@@ -114,6 +123,8 @@ class Loading:
     """With the program read from the disk."""
     no_cold: NoCold = ""
     """Why there is no cold start; empty if there is."""
+    weights_cache: WeightsCache | None = None
+    """None where ExecuTorch keeps no such file, or was not asked."""
 
 
 def memory_of(entries: Sequence[Entry]) -> Memory | None:
@@ -138,7 +149,12 @@ def loading_of(entries: Sequence[Entry], evidence: Entry | None) -> Loading | No
     if middle is None or middle.costs is None:
         return None
     cold, why_not = _cold(evidence)
-    return _loading(middle.load_ns or 0, middle.costs, cold, why_not)
+    loading = _loading(middle.load_ns or 0, middle.costs, cold, why_not)
+    cached = evidence.costs.cached_loading if evidence and evidence.costs else None
+    if cached is None:
+        return loading
+    cache = WeightsCache(cached.with_ns / 1e6, cached.without_ns / 1e6, cached.file_bytes)
+    return replace(loading, weights_cache=cache)
 
 
 def _cold(evidence: Entry | None) -> tuple[Loading | None, NoCold]:

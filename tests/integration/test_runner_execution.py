@@ -70,10 +70,17 @@ def test_memory_and_loading_add_up(run, exported) -> None:
 
 def test_a_cold_start_reads_the_program_from_the_disk(run, exported) -> None:
     pte = exported("toy_cnn", "fp32").pte
-    assert run(pte).result.costs.cached_share is None
-    cold = run(pte, cold=True).result.costs
+    warm = run(pte).result.costs
+    assert warm.cached_share is warm.cached_loading is None
+    outcome = run(pte, cold=True)
+    cold = outcome.result.costs
     # A file system in memory keeps its files there.
     assert cold.cached_share is not None and (cold.load_major_faults > 0) == (cold.cached_share < 1)
+    # Half of this program's loading is packing 0.9 MB of weights, which then come from a file that is gone again.
+    cached = cold.cached_loading
+    assert cached is not None and 0 < 2 * cached.with_ns < cached.without_ns
+    assert cached.file_bytes == pytest.approx(pte.stat().st_size, rel=0.1)
+    assert not list(outcome.log.parent.rglob("*.weights"))
 
 
 def test_the_dump_holds_the_measured_executions_alone(run: Run, exported) -> None:
