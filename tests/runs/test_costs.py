@@ -36,17 +36,21 @@ def test_memory_and_loading_are_shown_where_they_were_measured(
         peak = sum(number for _, number in PARTS)
         for latency in metrics["latencies"]:
             latency["memory"] = {"peak_bytes": peak, "while_loading": True, "parts": parts}
-            latency["loading"] = {**LOADING, "cold": {**LOADING, "load_ms": 9.0, "pages_from_disk": 7}}
+            cold = {**LOADING, "load_ms": 9.0, "pages_from_disk": 7}
+            cache = {"load_ms": 0.25, "without_ms": 4.125, "bytes": 900_000}
+            latency["loading"] = {**LOADING, "cold": cold, "weights_cache": cache}
 
     edit(run / "metrics.json", measured)
     done = sme2prof("report", run, "--out", page)
     assert done.returncode == 0, done.stderr
     text = page.read_text()
     assert "in memory twice" in text and "9.000 ms from the disk" in text
+    assert "loading takes 0.250 ms, not 4.125 ms" in text
     assert all(what in text for what, _ in PARTS)
     done = sme2prof("analyze", run, "--out", summary)
     assert done.returncode == 0, done.stderr
     (found,) = summary.rglob("analysis_summary.json")
     facts = json.loads(found.read_text())
+    assert facts["loading"]["weights_cache"]["bytes"] == 900_000
     assert {(part["what"], part["bytes"]) for part in facts["memory"]["parts"]} == set(PARTS)
     assert sum(part["ms"] for part in facts["loading"]["parts"]) == facts["loading"]["load_ms"]
