@@ -9,7 +9,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from said import says
 
 ROOT = Path(__file__).resolve().parents[1]
 sys.path.insert(0, str(ROOT / "bench"))
@@ -19,13 +18,8 @@ from grown_runs import recorded_run, with_series  # noqa: E402
 from model_profiling.analysis.run import analyse_run  # noqa: E402
 from model_profiling.config import names  # noqa: E402
 from model_profiling.config.series import Series, natural_pairs  # noqa: E402
-from model_profiling.report import run_report  # noqa: E402
 from model_profiling.report.analysis_json import summary_facts  # noqa: E402
 from model_profiling.report.data import report_data  # noqa: E402
-from model_profiling.report.document import Heading  # noqa: E402
-from model_profiling.report.run_report import run_document  # noqa: E402
-from model_profiling.report.text import render_markdown  # noqa: E402
-from model_profiling.report.verdict import verdict  # noqa: E402
 from model_profiling.runs import Run  # noqa: E402
 from model_profiling.runs.figures import compute_metrics, latencies  # noqa: E402
 from model_profiling.validation.validate import validate  # noqa: E402
@@ -136,15 +130,3 @@ def test_pairs_by_name_are_found_in_time() -> None:
     small, large = (calls(lambda count=count: natural_pairs(switches(count))) for count in (50, 50 * TIMES))  # type: ignore[misc]
     assert_linear(small, large)
     assert len(natural_pairs(switches(1000))) == 1000
-
-
-def test_a_page_of_too_many_series_says_where_they_are(grown, monkeypatch):
-    small, large = (report_data(Run.open(run_dir), None) for run_dir in grown)
-    monkeypatch.setattr(run_report, "MOST_SERIES", 8)
-    headings = [
-        [block.text for block in run_document(data) if isinstance(block, Heading)] for data in (small, large)
-    ]
-    assert "Latency" in headings[0] and "Latency" not in headings[1] and "How sure" in headings[1]
-    says(render_markdown(run_document(large)), "16 series", names.METRICS)
-    text = " ".join(verdict(large))
-    assert "more, all in" not in text, "eight fit into a sentence"

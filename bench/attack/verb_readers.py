@@ -30,7 +30,6 @@ from model_profiling.export.rewrites import OPTIMIZATION, chosen_rewrites
 from model_profiling.models.transformers_folder import choose_folder
 from model_profiling.program.graph_file import Undelegated
 from model_profiling.report.data import report_data
-from model_profiling.report.dtypes import read_on_sme2
 from model_profiling.report.language import (
     Language,
     LanguageCase,
@@ -250,8 +249,6 @@ OF_VERBS: tuple[Reader, ...] = (
     Reader("for tools", "named", 10, lambda: named(RUN, ".json", ".csv", ".etdump"), _for_tools),
     Reader("share", "named", 10, lambda: named(RUN, ".json", ".jsonl", ".csv", ".log"), _shared),
     Reader("latency file", "json", 50, found("runs/*/*/*_robust_stats.json"), at("m.json", read_latencies)),
-    Reader("coverage", "json", 50, found("runs/*/analysis_summary.json"),
-           beside(names.ANALYSIS, read_on_sme2)),
     Reader("export", "json", 50, _exports, at("m.pte.json", _exported)),
     Reader("folder", "json", 30, lambda: _json(_CONFIG),
            at("config.json", lambda path: choose_folder(str(path.parent)))),
