@@ -74,8 +74,8 @@ def loading(data: ReportData) -> list[doc.Block]:
 
 def _cached(cache: WeightsCache) -> Iterator[doc.Block]:
     yield doc.Paragraph(
-        f"From a file of XNNPACK's packed weights ({size(cache.bytes)}; `packed_cache_path` among the backend "
-        f"options of `load_method`), loading takes {milliseconds(cache.load_ms)} ms, not "
+        f"From a file of XNNPACK's packed weights ({size(cache.bytes)}; `packed_cache_path` among the "
+        f"backend options of `load_method`), loading takes {milliseconds(cache.load_ms)} ms, not "
         f"{milliseconds(cache.without_ms)} ms: one right after the other, in one process."
     )
 

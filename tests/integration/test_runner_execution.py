@@ -76,7 +76,7 @@ def test_a_cold_start_reads_the_program_from_the_disk(run, exported) -> None:
     cold = outcome.result.costs
     # A file system in memory keeps its files there.
     assert cold.cached_share is not None and (cold.load_major_faults > 0) == (cold.cached_share < 1)
-    # Half of this program's loading is packing 0.9 MB of weights, which then come from a file that is gone again.
+    # Half of its loading is packing 0.9 MB of weights, which then come from a file that is gone again.
     cached = cold.cached_loading
     assert cached is not None and 0 < 2 * cached.with_ns < cached.without_ns
     assert cached.file_bytes == pytest.approx(pte.stat().st_size, rel=0.1)
