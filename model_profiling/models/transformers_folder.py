@@ -156,8 +156,11 @@ def _with_cache(model: Any, context: int) -> torch.nn.Module:
         def cache_in_place(self) -> Iterator[None]:
             """During the block, attention writes and reads the cache where it is, by ExecuTorch's operators:
             they take tokens before heads, and need neither a mask nor keys repeated for groups of heads."""
-            from executorch.extension.llm.custom_ops import custom_ops
-            from transformers import AttentionInterface, AttentionMaskInterface
+            with blaming(
+                "ExecuTorch's operators for a cache cannot be loaded", "leave --optimize out", ExportError
+            ):
+                from executorch.extension.llm.custom_ops import custom_ops
+                from transformers import AttentionInterface, AttentionMaskInterface
 
             config = self.model.config.get_text_config()
             usual = config._attn_implementation
