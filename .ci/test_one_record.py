@@ -49,7 +49,7 @@ except click.Abort:
     (options,) = given
 target, options = ReplayTarget(SME2), ProfileOptions(**options.model_dump(exclude_unset=True) | {"rounds": 1})
 config = make_config(target, PROGRAM, Path(sys.argv[2]), options)
-measure_runs([(config, Start())], target)
+measure_runs([config], target, Start())
 print(json.dumps([*arrived]))
 """
 

@@ -215,7 +215,7 @@ def _left_set(data: bytes, folder: Path) -> None:
     devices.mkdir(parents=True, exist_ok=True)
     (devices / "one.json").write_bytes(data)
     with patch.dict(os.environ, XDG_STATE_HOME=str(folder)):
-        phone_settings()
+        tuple(phone_settings())
 
 
 _BEFORE = {"low_power": None}
