@@ -56,8 +56,9 @@ OWN = {
 
 def test_all_json_that_the_kit_reads_is_damaged(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Each module that reads JSON does so for some reader of the campaign. Of those named here, the first
-    reads what the reader `report` reads, and the last a file of the kit, once in a process."""
-    named = {"runs/times.py", "program/matrix_work.py"}
+    reads what the reader `report` reads, the second a file of the kit, once in a process, and the last what
+    the doctor reads for the reader `power mode`."""
+    named = {"runs/times.py", "program/matrix_work.py", "targets/power_mode.py"}
     package, real, reached = ROOT / "model_profiling", json.loads, named
 
     def watched(*given: Any, **options: Any) -> object:
