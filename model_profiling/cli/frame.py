@@ -75,18 +75,21 @@ class FloatRange(click.FloatRange):
 
 
 class Counts(click.ParamType):  # type: ignore[type-arg]  # generic in newer clicks only
-    """Different whole numbers, separated by commas; each at least `least`, and of at most nine digits."""
+    """Different whole numbers, separated by commas; each at least `least`, and of at most nine digits.
+    With `auto`, that word is none at all."""
 
     name = "text"
 
-    def __init__(self, least: int = 1) -> None:
-        self._least = least
+    def __init__(self, least: int = 1, *, auto: bool = False) -> None:
+        self._least, self._auto = least, auto
 
     def convert(
         self, value: Any, param: click.Parameter | None, ctx: click.Context | None
     ) -> tuple[int, ...]:
         if isinstance(value, tuple):  # a second call must change nothing
             return value
+        if self._auto and value == "auto":
+            return ()
         words = [word.strip() for word in value.split(",")]
         if not all(re.fullmatch("[0-9]{1,9}", word) for word in words) or len(set(words)) < len(words):
             self.fail(f"{value!r} is not a list of different whole numbers such as 1,2,4", param, ctx)

@@ -32,13 +32,7 @@ from model_profiling.workflow.profile import ProfileOptions, ProfileOutcome, pro
 @click.option(
     "--target", help=f"Where to measure if the config does not say: {', '.join(target_kinds()[1:])}."
 )
-@click.option(
-    "--only",
-    multiple=True,
-    callback=lambda _context, _option, names: frozenset(names),
-    metavar="EXPERIMENT",
-    help="Run only this experiment (repeatable).",
-)
+@click.option("--only", multiple=True, metavar="EXPERIMENT", help="Run only this experiment (repeatable).")
 @click.option("--builtin-runner", is_flag=True, help="Use the kit's own runner in place of the config's.")
 @click.option(
     "--analysis-only", is_flag=True, help="Measure nothing; analyse and report the run of CONFIG again."
@@ -55,12 +49,16 @@ def run_command(
     *,
     config: Path,
     target: str | None,
+    only: tuple[str, ...],
     builtin_runner: bool,
+    analysis_only: bool,
+    resume: bool,
+    force: bool,
     budget_s: float | None,
+    evidence: tuple[Path, ...],
     no_wait: bool,
     quiet: bool,
     as_json: bool,
-    **start: Any,  # fields of RunOptions, typed by click
 ) -> int:
     """Measure the experiments of CONFIG, analyse them and write the report.
 
@@ -72,11 +70,18 @@ def run_command(
     --budget replaces the config's own. Latencies are measured until it is used up or the config's `precision`
     is reached, but for at least six launches; `rounds` is the most launches, `runs` how much is traced.
     """
-    if start["resume"] and start["force"]:
+    if resume and force:
         raise click.UsageError("--resume continues, --force begins again: give one of them")
-    if start["analysis_only"] and budget_s is not None:
+    if analysis_only and budget_s is not None:
         raise click.UsageError("--budget is for measuring: leave it or --analysis-only out")
-    options = RunOptions(command_line=frame.command_line(), **start)
+    options = RunOptions(
+        only=frozenset(only),
+        resume=resume,
+        force=force,
+        analysis_only=analysis_only,
+        command_line=frame.command_line(),
+        evidence=evidence,
+    )
     with measuring(frame.KEPT, quiet=quiet, no_wait=no_wait) as progress:
         outcome = run_file(
             config,
@@ -86,7 +91,7 @@ def run_command(
             budget_s=budget_s,
             progress=progress,
         )
-    frame.warn_of_unused_evidence(options.evidence, [outcome.run])
+    frame.warn_of_unused_evidence(evidence, [outcome.run])
     if budget_s is not None and not outcome.run.times.are_latencies:
         frame.warn("--budget has no effect: no latency is measured")
     # The answers come last: on a terminal that is what people read first.
@@ -149,7 +154,13 @@ def _dtypes(_context: click.Context, _option: click.Parameter, text: str | None)
 @frame.calibrate_option
 @frame.optimize_option
 @frame.case_options()
-@frame.threads_option
+@click.option(
+    "--threads",
+    type=frame.Counts(auto=True),
+    default="1",
+    show_default=True,
+    help="Thread counts, such as 1,2,4; auto: 1, 2, 4 and so on, up to the number of cores.",
+)
 @frame.budget_option
 @click.option(
     "--quick",

@@ -76,6 +76,7 @@ class ProfileOptions(Schedule):
     runs: int = 10
     warmup: int = 3
     threads: tuple[int, ...] = (1,)
+    """None: powers of two up to the number of cores, where latencies are measured."""
     ladder: bool = False
     quick: bool = False
     outdir: Annotated[Path | None, BeforeValidator(as_path)] = None
@@ -298,6 +299,11 @@ def profile_programs(
     run, progress = run or RunOptions(), progress or Silent()
     plan = plan_targets(options.target).shown_by(run.evidence)
     target, prover = open_target(plan.main), open_target(plan.evidence)
+    if not options.threads and not target.timings_are_latency:
+        raise InputError(
+            f"times on target {target.name} are not latencies: they do not say how many threads to use",
+            "name the number of threads, or measure on an Arm machine",
+        )
     chosen = [(program, case) for program in programs for case in cases]
     homes = [
         names.run_home(program, options.outdir, case.method, case.inputs.file_words)
@@ -348,7 +354,7 @@ def _check_duration(program: Path, case: ProgramCase, options: ProfileOptions) -
     """Avoid an hour of emulation for a user who asked only for latencies."""
     sides, most = (1, _QUICK_EMULATION_S) if options.quick else (2, _UNASKED_EMULATION_S)
     fed = feed(program, case.method, case.inputs)
-    seconds = sides * len(options.threads) * emulated_seconds(program, case.method, fed.lengths)
+    seconds = sides * max(1, len(options.threads)) * emulated_seconds(program, case.method, fed.lengths)
     if seconds > most:
         if options.quick:
             skipped = f"--quick skips the emulation, about {duration(seconds)} here"
@@ -363,7 +369,11 @@ def make_config(
     """Return the config for one target: SME2 on and off, on alone, or a ladder."""
     case, repeats = case or ProgramCase(), options.given(("runs", "warmup"))
     kinds = ("on",) if options.quick and not target.timings_are_latency else ("on", "off")
-    rungs = [RungAsked(name, (), options.threads) for name in ((LADDER,) if options.ladder else kinds)]
+    threads = options.threads
+    if not threads:  # powers of two up to the number of cores
+        cores = (target.facts().cores or 1) if target.timings_are_latency else 1
+        threads = tuple(dict.fromkeys((*(1 << place for place in range(cores.bit_length())), cores)))
+    rungs = [RungAsked(name, (), threads) for name in ((LADDER,) if options.ladder else kinds)]
     return make_rung_config(
         target,
         program,
