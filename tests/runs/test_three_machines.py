@@ -16,7 +16,7 @@ from recorded_runs import ARM, EMULATED, PROGRAM, RUNS, SME2, X86_64, Json, load
 from replay import ReplayTarget
 from said import says
 
-from model_profiling.core.errors import SetupError
+from model_profiling.core.errors import InputError, SetupError
 from model_profiling.report.verdict import NEXT, WHERE, answers
 from model_profiling.report.verdict import SME2 as SME2_CHANGES
 from model_profiling.runs.schedule import emulated_seconds
@@ -41,7 +41,7 @@ def profiled(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Profiled:
     """`sme2prof profile` as on the machine that was recorded; `broken` is why it has no emulation."""
 
     def make(
-        recorded: Path, target: str = "auto", broken: SetupError | None = None, *, quick: bool = False
+        recorded: Path, target: str = "auto", broken: SetupError | None = None, **more: object
     ) -> ProfileOutcome:
         def opened(choice: TargetChoice) -> ReplayTarget:
             return ReplayTarget(EMULATED, unprepared=broken) if choice == QEMU else ReplayTarget(recorded)
@@ -52,7 +52,7 @@ def profiled(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Profiled:
             lambda choice: PLANS[recorded] if choice.name == "auto" else TargetPlan(choice, choice, "asked"),
         )
         where = TargetChoice(target)  # type: ignore[arg-type]
-        options = ProfileOptions(target=where, runs=RUNS, outdir=tmp_path / "out", quick=quick)
+        options = ProfileOptions(target=where, runs=RUNS, outdir=tmp_path / "out", **more)  # type: ignore[arg-type]
         return profile_one(str(PROGRAM), options)
 
     return make
@@ -106,6 +106,13 @@ def test_without_sme2_nothing_is_called_on_or_off(profiled: Profiled) -> None:
             continue
         said = without_evidence(own_words(text) if name.endswith(".json") else text)
         assert not re.search(r"sme2_(on|off)\b|SME2 (was )?(on|off)\b", said), name
+
+
+def test_threads_auto_are_powers_of_two_up_to_the_cores(profiled: Profiled) -> None:
+    series = [(result.experiment, result.threads) for result in profiled(ARM, threads=()).main.run.results]
+    assert series == [("linux_baseline", 1), ("linux_baseline", 2)]
+    with pytest.raises(InputError, match="do not say how many threads to use; name the number of threads"):
+        profiled(EMULATED, "emulated", threads=())
 
 
 def test_an_hour_of_emulation_is_not_begun_unasked(profiled: Profiled, monkeypatch) -> None:
