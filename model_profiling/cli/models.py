@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import textwrap
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import asdict
 from itertools import groupby, zip_longest
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
@@ -20,6 +20,10 @@ from model_profiling.export.records import BACKENDS
 from model_profiling.models import list_models
 from model_profiling.models.options import MARK
 from model_profiling.models.registry import ModelEntry
+
+if TYPE_CHECKING:
+    from model_profiling.core.stdio import Progress
+    from model_profiling.report.comparison import Comparison
 
 
 @frame.command("models", example="sme2prof models\nsme2prof models --json", facts=True)
@@ -117,7 +121,7 @@ def onboard_command(name: str, place: Path | None, as_json: bool) -> int:
 @click.option(
     "--by-layer",
     is_flag=True,
-    help="Also compare each layer with fp32, and export again with the worst in fp32. Takes a few exports.",
+    help="Also compare each layer with fp32; export and time it with the worst in fp32. Takes a few exports.",
 )
 @click.option("--save-graph", is_flag=True, help="Also write the operators as graph.json.")
 def export_command(
@@ -137,13 +141,27 @@ def export_command(
     """
     with shown_progress() as progress:
         result = export_model(model, **settings, progress=progress, verbose=frame.debugging())
+        kept = _kept(model, result, settings, progress) if settings["by_layer"] else None
     if as_json:
-        frame.facts(result.as_dict() | {"folder": str(result.pte.parent)})
+        speedup = {"kept_speedup": asdict(kept.series[0].end_to_end)} if kept else {}
+        frame.facts(result.as_dict() | {"folder": str(result.pte.parent)} | speedup)
     else:
         print_result(result)
+        if kept:
+            from model_profiling.report.breakdown import speedup_text
+            from model_profiling.report.comparison import about_arm
+
+            faster = speedup_text(kept.series[0].end_to_end, " as fast on this machine")
+            frame.say(f"  layers     Kept so, the program is {faster}{about_arm(kept)}.")
     for warning in result.warnings:
         frame.warn(warning)
     return 0 if result.accuracy.ok else 1
+
+
+def _kept(model: str, made: ExportResult, asked: Mapping[str, Any], progress: Progress) -> Comparison | None:
+    from model_profiling.workflow.compare_programs import compare_kept
+
+    return compare_kept(model, made, asked, progress)
 
 
 def print_result(result: ExportResult) -> None:

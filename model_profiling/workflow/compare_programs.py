@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+import tempfile
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Any
 
 from model_profiling.analysis.structure import Aspect
 from model_profiling.config import names
@@ -12,9 +14,10 @@ from model_profiling.config.series import Series, WarningLine, warning_lines
 from model_profiling.config.settings import Experiment, ProfileConfig, Schedule
 from model_profiling.core.errors import InputError
 from model_profiling.core.stdio import Progress
+from model_profiling.export import ExportResult, export_model
 from model_profiling.report.comparison import Comparison
 from model_profiling.runs.begin import check_folder, check_startable
-from model_profiling.targets import Target, open_target, plan_targets
+from model_profiling.targets import Target, TargetChoice, open_target, plan_targets
 from model_profiling.workflow.compare import asked_gates, compare, cost_limits
 from model_profiling.workflow.measure import RunOptions, run_together
 from model_profiling.workflow.profile import ProfileOptions, ProgramCase, find_or_export, one_case
@@ -104,3 +107,18 @@ def compare_programs(
     return ProgramsCompared(
         comparison, ours.run_dir, theirs.run_dir, home, warning_lines(remarks, all_series)
     )
+
+
+def compare_kept(
+    model: str, made: ExportResult, asked: Mapping[str, Any], progress: Progress
+) -> Comparison | None:
+    """Say what the layers that `made` suggests to keep in float32 cost in time: the model is exported so, and
+    both programs take turns on this machine. None if nothing is suggested, or one method is not all."""
+    noise = made.accuracy.layers
+    if noise is None or noise.suggested is None or len(made.methods) > 1:
+        return None
+    with tempfile.TemporaryDirectory() as folder:
+        again = {**asked, "keep": (*asked["keep"], *noise.suggested.layers), "by_layer": False}
+        kept = export_model(model, **again | {"outdir": Path(folder)}, progress=progress)
+        options = ProfileOptions(target=TargetChoice("host"), outdir=Path(folder) / "runs", budget_s=10)
+        return compare_programs(made.pte, kept.pte, options, progress=progress).comparison
