@@ -129,7 +129,7 @@ double cached_after_dropping([[maybe_unused]] const std::string& path) {
 // XNNPACK's functions have six arguments or fewer, none of them floating point.
 using Function = int (*)(uintptr_t, uintptr_t, uintptr_t, uintptr_t, uintptr_t, uintptr_t);
 
-struct Hooks {
+struct XnnpackCalls {
   CostWatch* watch = nullptr; // the one there is
   Costs* costs = nullptr;
   bool inside = false; // XNNPACK calls these functions itself, too, to fold constants
@@ -137,63 +137,63 @@ struct Hooks {
   Function reshape = nullptr;
   Function set_up = nullptr;
 };
-Hooks hooks;
+XnnpackCalls xnnpack_calls;
 
 int create_runtime(uintptr_t a, uintptr_t b, uintptr_t c, uintptr_t d, uintptr_t e, uintptr_t f) {
-  if (hooks.inside) {
-    return hooks.create(a, b, c, d, e, f);
+  if (xnnpack_calls.inside) {
+    return xnnpack_calls.create(a, b, c, d, e, f);
   }
-  hooks.inside = true;
+  xnnpack_calls.inside = true;
   int status = 0;
   int64_t began = 0;
   int64_t ended = 0;
   const int64_t before = allocated_bytes();
   {
-    const CostWatch::Inside stage(*hooks.watch, "pack");
+    const CostWatch::Inside stage(*xnnpack_calls.watch, "pack");
     began = now_ns();
-    status = hooks.create(a, b, c, d, e, f);
+    status = xnnpack_calls.create(a, b, c, d, e, f);
     ended = now_ns();
   }
-  hooks.costs->packing_ns.push_back(ended - began);
-  hooks.costs->packed_bytes.push_back(allocated_bytes() - before);
-  hooks.inside = false;
+  xnnpack_calls.costs->packing_ns.push_back(ended - began);
+  xnnpack_calls.costs->packed_bytes.push_back(allocated_bytes() - before);
+  xnnpack_calls.inside = false;
   return status;
 }
 
 int prepare(Function real, uintptr_t a, uintptr_t b, uintptr_t c, uintptr_t d, uintptr_t e, uintptr_t f) {
-  if (hooks.inside) {
+  if (xnnpack_calls.inside) {
     return real(a, b, c, d, e, f);
   }
-  hooks.inside = true;
+  xnnpack_calls.inside = true;
   int status = 0;
   {
-    const CostWatch::Inside stage(*hooks.watch, "set up");
+    const CostWatch::Inside stage(*xnnpack_calls.watch, "set up");
     status = real(a, b, c, d, e, f);
   }
-  hooks.inside = false;
+  xnnpack_calls.inside = false;
   return status;
 }
 
 int reshape_runtime(uintptr_t a, uintptr_t b, uintptr_t c, uintptr_t d, uintptr_t e, uintptr_t f) {
-  return prepare(hooks.reshape, a, b, c, d, e, f);
+  return prepare(xnnpack_calls.reshape, a, b, c, d, e, f);
 }
 
 int set_up_runtime(uintptr_t a, uintptr_t b, uintptr_t c, uintptr_t d, uintptr_t e, uintptr_t f) {
-  return prepare(hooks.set_up, a, b, c, d, e, f);
+  return prepare(xnnpack_calls.set_up, a, b, c, d, e, f);
 }
 
-struct Hook {
+struct CallHook {
   const char* symbol;
   Function ours;
-  Function Hooks::* real;
+  Function XnnpackCalls::* real;
 };
-constexpr Hook kHooks[] = {
-    {kCreate, &create_runtime, &Hooks::create},
-    {kReshape, &reshape_runtime, &Hooks::reshape},
-    {kSetUp, &set_up_runtime, &Hooks::set_up}};
+constexpr CallHook kCallHooks[] = {
+    {kCreate, &create_runtime, &XnnpackCalls::create},
+    {kReshape, &reshape_runtime, &XnnpackCalls::reshape},
+    {kSetUp, &set_up_runtime, &XnnpackCalls::set_up}};
 
-const Hook* hook_of(const char* symbol) {
-  for (const Hook& hook : kHooks) {
+const CallHook* call_hook_of(const char* symbol) {
+  for (const CallHook& hook : kCallHooks) {
     if (std::strcmp(symbol, hook.symbol) == 0) {
       return &hook;
     }
@@ -208,14 +208,14 @@ CostWatch::CostWatch(void* backend, const std::string& model, bool cold) : model
     costs_.cached_share = cached_after_dropping(model);
   }
   std::string problem; // without these calls, what they do belongs to the stage that they are in
-  hooks = {};
-  hooks.watch = this;
-  hooks.costs = &costs_;
+  xnnpack_calls = {};
+  xnnpack_calls.watch = this;
+  xnnpack_calls.costs = &costs_;
   for (const CallSlot& slot :
-       find_call_slots(backend, [](const char* symbol) { return hook_of(symbol) != nullptr; }, problem)) {
-    const Hook& hook = *hook_of(slot.symbol);
-    hooks.*hook.real = reinterpret_cast<Function>(dlsym(backend, hook.symbol));
-    if (hooks.*hook.real != nullptr) {
+       find_call_slots(backend, [](const char* symbol) { return call_hook_of(symbol) != nullptr; }, problem)) {
+    const CallHook& hook = *call_hook_of(slot.symbol);
+    xnnpack_calls.*hook.real = reinterpret_cast<Function>(dlsym(backend, hook.symbol));
+    if (xnnpack_calls.*hook.real != nullptr) {
       patches_.point(slot, reinterpret_cast<void*>(hook.ours));
     }
   }
