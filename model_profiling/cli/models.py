@@ -189,7 +189,7 @@ def print_result(result: ExportResult) -> None:
     for reference, parity in references.items():
         if parity is not None:
             frame.say(
-                f"  outputs    {parity.verdict} against {reference}:"
+                f"  outputs    {'not judged' if parity.vanished else parity.verdict} against {reference}:"
                 f" {parity.max_rel:.2g} of their range"
                 f" (accepted {parity.tolerance:g}){f'; {parity.remarks}' if parity.remarks else ''}"
             )

@@ -69,7 +69,8 @@ class Deviation:
 
     @property
     def ok(self) -> bool:
-        return self.verdict != "mismatch"
+        """Whether it is within the tolerance, or nothing can be compared."""
+        return self.verdict != "mismatch" or self.vanished
 
     @property
     def distance(self) -> str:
