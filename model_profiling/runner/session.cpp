@@ -123,6 +123,9 @@ Session::Session(const Options& options, bool watch_outputs)
   measured_.load_ns = parts_->watch->end_load();
   measured_.backends = parts_->loaded->backends();
   parts_->inputs = make_inputs(parts_->loaded->method().method_meta(), options);
+  if (options.warmup == 0) {
+    watch_no_more(); // looking takes time of its own: a measured execution is not watched
+  }
   if (parts_->counts) {
     measured_.kernels_at_load = parts_->counts->snapshot();
   }
@@ -152,6 +155,13 @@ Session::Session(const Options& options, bool watch_outputs)
   }
 }
 
+int64_t Session::watch_no_more() {
+  const int64_t first_ns = parts_->watch->end_first_execution();
+  measured_.costs = parts_->watch->costs();
+  parts_->watch.reset();
+  return first_ns;
+}
+
 Execution Session::execute_once() {
   set_inputs(parts_->loaded->method(), parts_->inputs);
   parts_->loaded->reset_state();
@@ -171,9 +181,7 @@ Execution Session::execute_once() {
     parts_->sampler->end_execution();
   }
   if (parts_->watch) {
-    wall_ns = parts_->watch->end_first_execution();
-    measured_.costs = parts_->watch->costs();
-    parts_->watch.reset();
+    wall_ns = watch_no_more();
   }
   if (error != Error::Ok) {
     stop_for(Failure::kExecute, "the method failed while running", error);

@@ -39,6 +39,7 @@ class Session {
   struct Parts; // ExecuTorch's
 
   Execution execute_once();
+  int64_t watch_no_more(); // returns the time of the first execution, if there was one
 
   const Options& options_;
   const bool watch_outputs_;
