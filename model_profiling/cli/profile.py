@@ -159,7 +159,7 @@ def _dtypes(_context: click.Context, _option: click.Parameter, text: str | None)
     type=frame.Counts(auto=True),
     default="1",
     show_default=True,
-    help="Thread counts, such as 1,2,4; auto: 1, 2, 4 and so on, up to the number of cores.",
+    help="Thread counts, such as 1,2,4; auto: 1, 2, 4 and so on, up to the fast cores.",
 )
 @frame.budget_option
 @click.option(

@@ -99,6 +99,8 @@ class MachineFacts:
     versions: Mapping[str, str] = field(default_factory=dict)
     on_battery: bool | None = None
     device: DeviceState | None = None
+    fast_cores: int | None = None
+    """Those that are more than half as fast as the fastest."""
 
     @property
     def has_sme2(self) -> bool:
@@ -131,6 +133,7 @@ FILES = {
     "modalias": "/sys/devices/system/cpu/modalias",
     "boot": "/proc/sys/kernel/random/boot_id",
     "online": "/sys/devices/system/cpu/present",
+    "capacities": "/sys/devices/system/cpu/cpu[0-9]*/cpu_capacity",
 }
 # The runner's cpuinfo library infers these from some CPUs' ids, where an old kernel lists neither.
 _GUESSED = frozenset({"dotprod", "fp16"})
@@ -182,6 +185,8 @@ class MachineAnswers:
         features = from_proc_cpuinfo(cpuinfo) if is_arm(self.name) else frozenset()
         readings = [text.strip() for text in self.texts.get("temperature", {}).values()]
         degrees = [int(text) / 1000 for text in readings if re.fullmatch(r"-?\d{1,9}", text)]
+        capacities = [text.strip() for text in self.texts.get("capacities", {}).values()]
+        speeds = [int(text) for text in capacities if re.fullmatch(r"[0-9]{1,9}", text)]
         load = re.match(r"[0-9]{1,7}(\.[0-9]{1,7})?(?!\S)", self.text("loadavg"))
         return MachineFacts(
             cpu=cpu_name_from_proc(cpuinfo) or self.name,
@@ -189,6 +194,7 @@ class MachineAnswers:
             features=tuple(sorted(features)),
             features_source="/proc/cpuinfo",
             cores=self.cores,
+            fast_cores=sum(2 * speed > max(speeds) for speed in speeds) or None,
             os=self._system(),
             governor=self.text("governor") or None,
             load_average=float(load[0]) if load else None,

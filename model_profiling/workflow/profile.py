@@ -27,6 +27,7 @@ from model_profiling.models import registry
 from model_profiling.models.catalog import NamedModel
 from model_profiling.report.data import ReportData
 from model_profiling.report.tables import AnalysedRun
+from model_profiling.runner.machine import MachineFacts
 from model_profiling.runs.begin import check_folder, check_startable
 from model_profiling.runs.evidence import read_evidence
 from model_profiling.runs.feeding import feed, one_method, sizes_for_length
@@ -76,7 +77,7 @@ class ProfileOptions(Schedule):
     runs: int = 10
     warmup: int = 3
     threads: tuple[int, ...] = (1,)
-    """None: powers of two up to the number of cores, where latencies are measured."""
+    """None: powers of two up to the number of fast cores, where latencies are measured."""
     ladder: bool = False
     quick: bool = False
     outdir: Annotated[Path | None, BeforeValidator(as_path)] = None
@@ -370,8 +371,9 @@ def make_config(
     case, repeats = case or ProgramCase(), options.given(("runs", "warmup"))
     kinds = ("on",) if options.quick and not target.timings_are_latency else ("on", "off")
     threads = options.threads
-    if not threads:  # powers of two up to the number of cores
-        cores = (target.facts().cores or 1) if target.timings_are_latency else 1
+    if not threads:  # powers of two up to the number of fast cores
+        facts = target.facts() if target.timings_are_latency else MachineFacts()
+        cores = facts.fast_cores or facts.cores or 1
         threads = tuple(dict.fromkeys((*(1 << place for place in range(cores.bit_length())), cores)))
     rungs = [RungAsked(name, (), threads) for name in ((LADDER,) if options.ladder else kinds)]
     return make_rung_config(

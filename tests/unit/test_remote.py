@@ -52,6 +52,13 @@ def machine(**texts: str) -> MachineAnswers:
     return MachineAnswers({name: {"-": text} for name, text in texts.items()})
 
 
+def test_little_cores_are_no_fast_ones() -> None:
+    speeds = dict(enumerate(("325", "325", "325", "325", "840", "840", "840", "1024")))
+    phone = {"capacities": {f"cpu{number}": f"{speed}\n" for number, speed in speeds.items()}}
+    assert MachineAnswers(phone).facts({}).fast_cores == 4
+    assert machine(cpuinfo=ARM).facts({}).fast_cores is None
+
+
 @pytest.mark.parametrize(
     ("found", "runner", "why"),
     [
