@@ -17,8 +17,10 @@ import psutil
 import pytest
 from conftest import ROOT, missing
 from recorded_runs import INT8
+from virtual_phone import AdbServer, VirtualPhone
 
 from model_profiling.core import process
+from model_profiling.runs import Run
 
 distributed = pytest.importorskip("distributed")
 PYTHON = [sys.executable, "-m"]
@@ -145,6 +147,44 @@ def test_a_sweep_that_is_cut_short_goes_on_where_it_was(
     assert code == 0 and "2 of 2 cells done" in text, text
     assert (run_dir / "journal.jsonl").read_bytes() == before
     assert not [*outdir.glob(".work"), *outdir.glob("**/*.part")], "work in progress is left"
+
+
+def test_a_team_outlives_a_worker_and_a_phone(
+    team: Team, arm_phones: Callable[..., VirtualPhone], adb: AdbServer, tmp_path: Path
+) -> None:
+    """The host's worker is killed in the middle of a run and another takes over; one phone dies. Later that
+    phone is back, and the sweep is continued."""
+    phones = arm_phones("One"), arm_phones("Two")
+    targets = [f"android:{phone.serial}" for phone in phones]
+    team.environment = adb.environment
+    team.schedule()
+    team.work("phones", *(word for target in targets for word in ("--target", target)))
+    team.work("host", "--target", "host")
+    write_sweep(tmp_path / "s.json", "one", "two", targets=["host", *targets])
+    outdir, lost = tmp_path / "sweep_s", targets[1]
+    phones[1].switch_off()
+    team.sweep()
+    wait_until(lambda: states(outdir).get("one host") == "done", "the host measured nothing")
+    team.end("host", signal.SIGKILL)
+    team.work("host-2", "--target", "host")
+    code, text = team.end("sweep")
+    ended = states(outdir)
+    assert {name for name, state in ended.items() if state == "failed"} == {f"one {lost}", f"two {lost}"}, (
+        ended
+    )
+    assert (
+        code == 2
+        and sum(state == "done" for state in ended.values()) == 4
+        and lost.rpartition(":")[2] in text
+    )
+    phones[1].switch_on()
+    phones[1].plug_in()
+    team.sweep("--resume")
+    code, text = team.end("sweep")
+    assert code == 0 and "6 of 6 cells done" in text, text
+    for manifest in outdir.glob("runs/*/*/manifest.json"):
+        run = Run.open(manifest.parent)
+        assert run.manifest is not None and run.manifest.state == "finished"
 
 
 def test_a_scheduler_that_dies_costs_no_cell_that_ended(team: Team, tmp_path: Path) -> None:
