@@ -188,8 +188,9 @@ def print_result(result: ExportResult) -> None:
         references["PyTorch in float32"] = accuracy.precision
     for reference, parity in references.items():
         if parity is not None:
+            verdict = "not judged" if parity.ok and parity.vanished else parity.verdict
             frame.say(
-                f"  outputs    {'not judged' if parity.vanished else parity.verdict} against {reference}:"
+                f"  outputs    {verdict} against {reference}:"
                 f" {parity.max_rel:.2g} of their range"
                 f" (accepted {parity.tolerance:g}){f'; {parity.remarks}' if parity.remarks else ''}"
             )

@@ -69,8 +69,8 @@ class Deviation:
 
     @property
     def ok(self) -> bool:
-        """Whether it is within the tolerance, or nothing can be compared."""
-        return self.verdict != "mismatch" or self.vanished
+        """Whether it is within the tolerance, or both are too small to be compared."""
+        return self.verdict != "mismatch" or (self.vanished and 0 < self.max_abs < _SMALLEST)
 
     @property
     def distance(self) -> str:
