@@ -349,17 +349,22 @@ def test_a_full_disk_is_said_and_nothing_half_written_stays(sme2prof: Run, tiny_
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
 def test_an_interrupted_export_leaves_no_half_file(number: signal.Signals, tmp_path, warm_words) -> None:
     """The program is stopped the moment its first part file appears, between making and renaming it."""
-    child = subprocess.Popen(
-        [*warm_words, "-m", "model_profiling", "export", "toy_cnn", "--outdir", str(tmp_path)],
-        cwd=ROOT, stderr=subprocess.PIPE, stdout=subprocess.DEVNULL, start_new_session=True,
-    )  # fmt: skip
-    deadline = time.monotonic() + 200
-    while not any(path.name.startswith(".toy_cnn") for path in tmp_path.iterdir()):
-        assert child.poll() is None, "it ended before a part file was seen"
-        assert time.monotonic() < deadline
-        time.sleep(0.002)
-    os.kill(child.pid, number)
-    _, said = child.communicate(timeout=60)
+    for attempt in range(3):
+        folder = tmp_path / str(attempt)
+        folder.mkdir()
+        child = subprocess.Popen(
+            [*warm_words, "-m", "model_profiling", "export", "toy_cnn", "--outdir", str(folder)],
+            cwd=ROOT, stderr=subprocess.PIPE, stdout=subprocess.DEVNULL, start_new_session=True,
+        )  # fmt: skip
+        deadline = time.monotonic() + 200
+        while not any(path.name.startswith(".toy_cnn") for path in folder.iterdir()):
+            assert child.poll() is None, "it ended before a part file was seen"
+            assert time.monotonic() < deadline
+            time.sleep(0.002)
+        os.kill(child.pid, number)
+        _, said = child.communicate(timeout=60)
+        if child.returncode:  # a busy machine may send the signal when all is done
+            break
     assert child.returncode == 130, said
     assert said.decode().startswith("error: interrupted")
-    assert list(tmp_path.iterdir()) == []
+    assert list(folder.iterdir()) == []
