@@ -29,6 +29,16 @@ from model_profiling.workflow.compare import are_programs, compare
 from model_profiling.workflow.report import write_page
 
 
+def _limit_option(flag: str, name: str, worse: str) -> frame.Decorator:
+    return click.option(
+        flag,
+        name,
+        type=frame.FloatRange(min=0, max=1000),
+        metavar="PCT",
+        help=f"Exit with 1 if {worse} by more than PCT percent.",
+    )
+
+
 @frame.command(
     "compare",
     example="""sme2prof compare before/runs/xnnpack_fp16/linux after/runs/xnnpack_fp16/linux
@@ -47,27 +57,9 @@ from model_profiling.workflow.report import write_page
 )
 @frame.store_option
 @click.option("--device", metavar="NAME", help="With --against: this machine's name in the store.")
-@click.option(
-    "--fail-on-regression",
-    "limit",
-    type=frame.FloatRange(min=0, max=1000),
-    metavar="PCT",
-    help="Exit with 1 if an experiment of B is significantly slower, by more than PCT percent.",
-)
-@click.option(
-    "--fail-on-memory",
-    "memory_limit",
-    type=frame.FloatRange(min=0, max=1000),
-    metavar="PCT",
-    help="Exit with 1 if B's peak memory is larger by more than PCT percent.",
-)
-@click.option(
-    "--fail-on-load",
-    "load_limit",
-    type=frame.FloatRange(min=0, max=1000),
-    metavar="PCT",
-    help="Exit with 1 if B takes longer to load by more than PCT percent.",
-)
+@_limit_option("--fail-on-regression", "limit", "an experiment of B is significantly slower,")
+@_limit_option("--fail-on-memory", "memory_limit", "B's peak memory is larger")
+@_limit_option("--fail-on-load", "load_limit", "B takes longer to load")
 @click.option(
     "--fail-on-change",
     "fail_on",

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import textwrap
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from dataclasses import asdict
 from itertools import groupby, zip_longest
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import click
 
@@ -20,10 +20,6 @@ from model_profiling.export.records import BACKENDS
 from model_profiling.models import list_models
 from model_profiling.models.options import MARK
 from model_profiling.models.registry import ModelEntry
-
-if TYPE_CHECKING:
-    from model_profiling.core.stdio import Progress
-    from model_profiling.report.comparison import Comparison
 
 
 @frame.command("models", example="sme2prof models\nsme2prof models --json", facts=True)
@@ -141,7 +137,11 @@ def export_command(
     """
     with shown_progress() as progress:
         result = export_model(model, **settings, progress=progress, verbose=frame.debugging())
-        kept = _kept(model, result, settings, progress) if settings["by_layer"] else None
+        kept = None
+        if settings["by_layer"]:
+            from model_profiling.workflow.compare_programs import compare_kept
+
+            kept = compare_kept(model, result, settings, progress)
     if as_json:
         speedup = {"kept_speedup": asdict(kept.series[0].end_to_end)} if kept else {}
         frame.facts(result.as_dict() | {"folder": str(result.pte.parent)} | speedup)
@@ -156,12 +156,6 @@ def export_command(
     for warning in result.warnings:
         frame.warn(warning)
     return 0 if result.accuracy.ok else 1
-
-
-def _kept(model: str, made: ExportResult, asked: Mapping[str, Any], progress: Progress) -> Comparison | None:
-    from model_profiling.workflow.compare_programs import compare_kept
-
-    return compare_kept(model, made, asked, progress)
 
 
 def print_result(result: ExportResult) -> None:

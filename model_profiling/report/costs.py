@@ -1,5 +1,4 @@
-"""The report's sections on memory and loading: what makes the peak, and what takes the time until the first
-answer."""
+"""The report's sections on memory, loading, accuracy by layer and threads."""
 
 from __future__ import annotations
 

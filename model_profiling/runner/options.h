@@ -46,7 +46,7 @@ struct Options {
   std::vector<std::string> libraries; // with operators of their own, opened in this order after the backend
   double time_limit_s = 0; // none when 0
   bool count_kernels = false;
-  bool cold = false; // load the program from the disk, not from the page cache
+  bool cold = false; // load from the disk, not from the page cache; later also from a file of packed weights
   bool memory_rate = false; // measure it after everything else
   bool features_only = false;
   std::string sample; // where to write what threads were seen doing

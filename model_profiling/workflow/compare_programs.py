@@ -118,7 +118,7 @@ def compare_kept(
     if noise is None or noise.suggested is None or len(made.methods) > 1:
         return None
     with tempfile.TemporaryDirectory() as folder:
-        again = {**asked, "keep": (*asked["keep"], *noise.suggested.layers), "by_layer": False}
-        kept = export_model(model, **again | {"outdir": Path(folder)}, progress=progress)
+        again = {"keep": (*asked["keep"], *noise.suggested.layers), "by_layer": False, "outdir": Path(folder)}
+        kept = export_model(model, **{**asked, **again}, progress=progress)
         options = ProfileOptions(target=TargetChoice("host"), outdir=Path(folder) / "runs", budget_s=10)
         return compare_programs(made.pte, kept.pte, options, progress=progress).comparison
