@@ -25,12 +25,13 @@ from model_profiling.export.tracing import (
     module_of,
     operator_name,
     place_named_in,
-    quoted_line,
+    place_of,
     to_dtype,
 )
 from model_profiling.models.catalog import NamedModel, load_attribute
 from model_profiling.models.options import blaming, loading_fix
 from model_profiling.models.registry import FormatNotForModel
+from model_profiling.statistics.parity import compare_arrays
 
 if TYPE_CHECKING:
     import torch
@@ -95,7 +96,7 @@ def export_rewritten(name: str, eager: Eager, chosen: Collection[str]) -> Traced
     attention = [
         node for node in program.graph.nodes if in_place and operator_name(node) == _CUSTOM_ATTENTION
     ]
-    places = (Applied(CACHE, _CUSTOM_ATTENTION, module_of(node)[0], quoted_line(node)) for node in attention)
+    places = (Applied(CACHE, _CUSTOM_ATTENTION, module_of(node)[0], place_of(node)) for node in attention)
     with blaming(f"the graph of '{name}' cannot be rewritten", "leave --optimize out", ExportError):
         module, applied = rewrite_graph(program, chosen)
     applied = (*places, *applied)
@@ -291,11 +292,27 @@ def observed(
     quantizer = _quantizer(wanted, keep)
     traced = export_rewritten(name, eager, rewrites)
     exported = traced.program.module()
+    if traced.rewrites:
+        _check_rewritten(name, eager, exported)
     with _not_quantized(name, traced.program):
         _leave_integers(exported)
         prepared = prepare_pt2e(exported, quantizer)
         _calibrate(name, prepared, eager, calibration)
     return traced, prepared
+
+
+def _check_rewritten(name: str, eager: Eager, rewritten: torch.nn.Module) -> None:
+    """Outputs of the program are later compared with PyTorch's in its own format, which is made from this
+    graph: that it computes what the model computes is seen only here."""
+    for index, (wanted, made) in enumerate(
+        zip(eager.run(), replace(eager, module=rewritten).run(), strict=True)
+    ):
+        dtype = str(wanted.dtype).removeprefix("torch.")
+        if compare_arrays(wanted.numpy(), made.numpy(), dtype, relative=1e-4).verdict == "mismatch":
+            raise ExportError(
+                f"output {index} of the rewritten graph of '{name}' is not that of the model",
+                "choose rewrites that keep it (`sme2prof optimize`), or leave --optimize out",
+            )
 
 
 def _not_quantized(name: str, program: ExportedProgram) -> AbstractContextManager[None]:

@@ -126,7 +126,7 @@ class Applied:
     operator: str
     module: str
     source: str
-    """`model.py:12 in forward: the line`; empty if the trace did not keep it."""
+    """`model.py:12: the line`; empty if the trace did not keep it."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -15,7 +15,7 @@ from torch.fx.proxy import GraphAppendingTracer
 from model_profiling.export.catalogue import CONSTANTS, REPEATS, Replacement, Unfit
 from model_profiling.export.records import Applied
 from model_profiling.export.rewrites import BY_OPERATOR
-from model_profiling.export.tracing import module_of, operator_name, quoted_line
+from model_profiling.export.tracing import module_of, operator_name, place_of
 
 if TYPE_CHECKING:
     from torch.export import ExportedProgram
@@ -42,7 +42,7 @@ def rewrite_graph(
         rewrite = BY_OPERATOR.get(name)
         if rewrite is None or not rewrite.replacement or rewrite.name not in chosen or node in constants:
             continue
-        place = Applied(rewrite.name, name, module_of(node)[0], quoted_line(node))
+        place = Applied(rewrite.name, name, module_of(node)[0], place_of(node))
         if _replace(module, node, rewrite.replacement, name):
             applied.append(place)
     applied += _fold(module, written, all_of_them=CONSTANTS in chosen)
@@ -210,7 +210,7 @@ def _fold(module: GraphModule, written: Collection[str], *, all_of_them: bool) -
             attribute = module.graph.get_attr(name)
         attribute.meta = {key: value for key, value in node.meta.items() if key != "rewritten"}
         if "rewritten" not in node.meta:
-            applied.append(Applied(CONSTANTS, operator_name(node), module_of(node)[0], quoted_line(node)))
+            applied.append(Applied(CONSTANTS, operator_name(node), module_of(node)[0], place_of(node)))
         node.replace_all_uses_with(attribute, delete_user_cb=lambda user: user not in constants)
     return applied
 
@@ -233,7 +233,7 @@ def _merge_repeats(module: GraphModule) -> list[Applied]:
         if earlier is node:
             continue
         if node.op != "get_attr" and "rewritten" not in node.meta:
-            applied.append(Applied(REPEATS, operator_name(node), module_of(node)[0], quoted_line(node)))
+            applied.append(Applied(REPEATS, operator_name(node), module_of(node)[0], place_of(node)))
         node.replace_all_uses_with(earlier)
         module.graph.erase_node(node)
     return applied

@@ -55,6 +55,11 @@ def source_of(node: torch.fx.Node) -> tuple[str, str]:
     return (f"{name}:{line}" if name and line else ""), code
 
 
+def place_of(node: torch.fx.Node) -> str:
+    """`model.py:12: the line`; empty if the trace did not keep it."""
+    return ": ".join(filter(None, source_of(node)))
+
+
 def quoted_line(node: torch.fx.Node) -> str:
     """`model.py:12 in forward: the line`, as in failures; empty if the trace did not keep it."""
     return place_in_user_code(_Quoted(node.stack_trace)) if node.stack_trace else ""

@@ -21,7 +21,7 @@ class Place:
 
     operator: str
     source: str
-    """`model.py:12 in forward: the line`; empty if the trace did not keep it."""
+    """`model.py:12: the line`; empty if the trace did not keep it."""
     modules: tuple[str, ...]
     count: int
 
@@ -56,6 +56,8 @@ class ProgramFacts:
     deviation: float | None
     """The largest difference from PyTorch in the same dtype, as a share of the outputs' range."""
     tolerance: float | None = None
+    from_float32: float | None = None
+    """The same from PyTorch in float32: what the number format itself costs."""
     sme2: OnSme2 | None = None
     run: str = ""
 
@@ -148,13 +150,15 @@ def sides_table(found: Optimization) -> doc.ShownTable:
         ("operators outside", *(str(side.operators_outside) for side in sides)),
         ("delegate calls", *(str(side.delegate_calls) for side in sides)),
         ("matrix operators on SME2", *(_on_sme2(side) for side in sides)),
-        ("difference from PyTorch", *(_deviation(side) for side in sides)),
+        ("difference from PyTorch", *(_of_range(side.deviation) for side in sides)),
     ]
+    if found.dtype != "fp32":
+        rows.append(("difference from float32", *(_of_range(side.from_float32) for side in sides)))
     return doc.make_table(("", "original", "optimized")[: len(sides) + 1], rows, range(1, len(sides) + 1))
 
 
-def _deviation(side: ProgramFacts) -> str:
-    return MISSING if side.deviation is None else f"{side.deviation:.2g} of the range"
+def _of_range(deviation: float | None) -> str:
+    return MISSING if deviation is None else f"{deviation:.2g} of the range"
 
 
 def _on_sme2(side: ProgramFacts) -> str:

@@ -366,7 +366,7 @@ def _remove(program: Path) -> None:
 
 
 def _facts(made: ExportResult, home: Path, run_dir: Path | None, proof: _Proof) -> ProgramFacts:
-    lowering = made.accuracy.lowering
+    lowering, precision = made.accuracy.lowering, made.accuracy.precision
     proven = proof.proven.get(made.sha256)
     return ProgramFacts(
         program=files.relative_posix(home, made.pte),
@@ -376,6 +376,7 @@ def _facts(made: ExportResult, home: Path, run_dir: Path | None, proof: _Proof) 
         outputs_agree=made.accuracy.ok,
         deviation=lowering.max_rel if lowering else None,
         tolerance=lowering.tolerance if lowering else None,
+        from_float32=precision.max_rel if precision else None,
         sme2=proven.sme2 if proven else (on_sme2(gather_report(run_dir)) if run_dir else None),
         run=files.relative_posix(home, run_dir) if run_dir else "",
     )

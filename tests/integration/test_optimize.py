@@ -52,13 +52,17 @@ def options(tmp_path: Path, target: str) -> ProfileOptions:
     return ProfileOptions(target=TargetChoice(target), outdir=tmp_path, budget_s=2.0)
 
 
-def test_a_wrong_rewrite_is_dropped_and_the_module_stays_as_it_is(register: Any, tmp_path: Path) -> None:
-    register("wrong", "relu", lambda self: self * 1.5)
+@pytest.mark.parametrize("dtype", ["fp32", "int8"])
+def test_a_wrong_rewrite_is_dropped_and_the_module_stays_as_it_is(
+    register: Any, tmp_path: Path, dtype: str
+) -> None:
+    register("wrong", "relu", lambda self: self.relu() * 1.15)
     torch.manual_seed(1)
     module = Net().train()
     before = {name: tensor.clone() for name, tensor in module.state_dict().items()}
     given = given_model(module, (torch.randn(1, 4, 8, 8),))
-    found = optimize_model(given, options(tmp_path, "emulated"), only=("wrong",)).optimization
+    wanted = options(tmp_path, "emulated").model_copy(update={"dtype": dtype})
+    found = optimize_model(given, wanted, only=("wrong",)).optimization
     (wrong,) = found.rewrites
     assert wrong.decision == "dropped" and not found.helped
     says(wrong.because, "outputs differ")
