@@ -19,7 +19,7 @@ from model_profiling.program import SourceRef
 from model_profiling.report.data import PairReport, ReportData, report_data
 from model_profiling.runs import Run, Times
 from model_profiling.runs import run as opened
-from model_profiling.runs.metrics import PairSpeedup
+from model_profiling.runs.records import PairSpeedup
 from model_profiling.statistics.speedup import Speedup, Verdict, compare_rounds
 
 MADE = Series("made", 1)

@@ -33,11 +33,10 @@ from model_profiling.runner.result import read_lockstep_result, read_report, rea
 from model_profiling.runner.samples import Samples, read_samples
 from model_profiling.runner.xnnpack_log import read_xnntrace
 from model_profiling.runs import Run
-from model_profiling.runs.evidence import read_evidence
 from model_profiling.runs.folders import runs_in
 from model_profiling.runs.journal import Journal
 from model_profiling.runs.manifest import read_manifest
-from model_profiling.runs.metrics import read_metrics, read_robust_stats
+from model_profiling.runs.records import read_evidence, read_metrics, read_robust_stats
 from model_profiling.targets.job import Job, read_own_times
 from model_profiling.validation.validate import validate
 from model_profiling.workflow.analyse import analyse

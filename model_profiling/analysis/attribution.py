@@ -20,7 +20,7 @@ from model_profiling.core.errors import FormatError
 from model_profiling.core.flatbuffer import Int64
 from model_profiling.core.formatting import plural
 from model_profiling.etdump import EventTable
-from model_profiling.etdump.timed import DELEGATE_CALL
+from model_profiling.etdump.reader import DELEGATE_CALL
 
 Bools = NDArray[np.bool_]
 

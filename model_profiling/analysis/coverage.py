@@ -18,7 +18,7 @@ from model_profiling.config.series import Series
 from model_profiling.program.category import Category
 from model_profiling.program.matrix_work import MatrixWork, matrix_work, unseen_delegates
 from model_profiling.runs import Run, Times
-from model_profiling.runs.evidence import MatrixOperator, OperatorProof
+from model_profiling.runs.records import MatrixOperator, OperatorProof
 
 if TYPE_CHECKING:
     from model_profiling.analysis.run import RunAnalysis

@@ -29,12 +29,11 @@ from model_profiling.core.errors import FormatError
 from model_profiling.core.formatting import as_code
 from model_profiling.core.safe_read import MOST_LOG, inside, is_there, read_text
 from model_profiling.etdump import read_etdump
-from model_profiling.etdump.timed import read_timed
+from model_profiling.etdump.reader import read_timed
 from model_profiling.runner.xnnpack_log import parse_xnntrace, read_xnntrace
 from model_profiling.runs import Evidence, Run, Times
-from model_profiling.runs.evidence import KernelList, OperatorProof, proving_run
 from model_profiling.runs.journal import Entry
-from model_profiling.runs.metrics import PairParity
+from model_profiling.runs.records import KernelList, OperatorProof, PairParity, proving_run
 from model_profiling.statistics.speedup import Verdict
 
 

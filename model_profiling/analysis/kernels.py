@@ -21,7 +21,7 @@ from model_profiling.core.safe_read import MIB, read_text
 from model_profiling.program.category import operator_type
 from model_profiling.program.delegates import describe
 from model_profiling.runner.xnnpack_log import XnnTrace
-from model_profiling.runs.evidence import KernelCall, KernelWork
+from model_profiling.runs.records import KernelCall, KernelWork
 
 # Names, parsed by grammar, not by substring: what the grammar does not know is `unknown`, never guessed.
 

@@ -17,7 +17,7 @@ from model_profiling.program.category import MATRIX, Miss
 from model_profiling.program.delegates import describe
 from model_profiling.program.matrix_work import MatrixWork, rows_of_result
 from model_profiling.program.records import OperatorKey
-from model_profiling.runs.evidence import MatrixOperator, OperatorProof
+from model_profiling.runs.records import MatrixOperator, OperatorProof
 
 NOT_KNOWN = "not known"
 NOT_DELEGATED = Miss("portable", "not delegated: it runs on ExecuTorch's own kernels")

@@ -15,7 +15,7 @@ from model_profiling.config.series import Diagnostic, Series
 from model_profiling.core.flatbuffer import Int64
 from model_profiling.core.formatting import plural
 from model_profiling.etdump import EventTable
-from model_profiling.etdump.timed import TimedDump, clock_of
+from model_profiling.etdump.reader import TimedDump, clock_of
 from model_profiling.program.category import Category, operator_type
 from model_profiling.program.delegates import describe
 from model_profiling.program.graph_file import ProgramGraph

@@ -18,7 +18,7 @@ from model_profiling.config.series import default_label
 from model_profiling.core.formatting import plural
 from model_profiling.program.category import Category
 from model_profiling.program.records import OperatorKey
-from model_profiling.runs.metrics import PairSpeedup
+from model_profiling.runs.records import PairSpeedup
 from model_profiling.statistics.speedup import (
     Launches,
     Rounds,

@@ -20,10 +20,10 @@ from model_profiling.config.series import Diagnostic, Pair, Series, first_of_eac
 from model_profiling.core.errors import FormatError
 from model_profiling.core.formatting import plural
 from model_profiling.core.stdio import Progress, Silent
-from model_profiling.etdump.timed import read_timed
+from model_profiling.etdump.reader import read_timed
+from model_profiling.runs.folders import Programs
 from model_profiling.runs.journal import Entry
-from model_profiling.runs.metrics import PairSpeedup
-from model_profiling.runs.programs import Programs
+from model_profiling.runs.records import PairSpeedup
 from model_profiling.runs.run import Run
 from model_profiling.statistics.speedup import Speedup, no_answer
 

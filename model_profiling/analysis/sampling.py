@@ -15,7 +15,7 @@ from model_profiling.analysis.series import SeriesAnalysis
 from model_profiling.config.series import Series
 from model_profiling.core.errors import FormatError
 from model_profiling.runner.samples import SampledFunction, Samples
-from model_profiling.runs.evidence import read_samples
+from model_profiling.runs.records import read_samples
 from model_profiling.runs.run import Run
 
 FEWEST = 30

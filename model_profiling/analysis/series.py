@@ -19,9 +19,9 @@ from model_profiling.analysis.operators import Breakdown, DumpAnalysis, Operator
 from model_profiling.config.series import Diagnostic, Series
 from model_profiling.core.flatbuffer import Int64
 from model_profiling.core.formatting import listing, milliseconds, percent, plural
-from model_profiling.etdump.timed import CUT
+from model_profiling.etdump.reader import CUT
 from model_profiling.program.graph_file import ProgramGraph
-from model_profiling.runs.metrics import Latency
+from model_profiling.runs.records import Latency
 from model_profiling.runs.times import Times
 from model_profiling.statistics.latency import LatencySummary, summarize
 from model_profiling.statistics.measure import ENOUGH

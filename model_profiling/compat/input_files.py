@@ -20,7 +20,7 @@ from model_profiling.core.errors import FormatError, InputError
 from model_profiling.core.records import read_table
 from model_profiling.core.safe_read import open_regular, parse_json, read_text
 from model_profiling.etdump import BlockTable, EventTable, read_etdump
-from model_profiling.etdump.timed import EXACT, TimedDump, clock_of
+from model_profiling.etdump.reader import EXACT, TimedDump, clock_of
 from model_profiling.program.category import Category
 from model_profiling.report.csv_files import EXACT_CALL
 from model_profiling.runs.comparability import why_not_comparable

@@ -15,7 +15,7 @@ from model_profiling.core.records import read_record
 from model_profiling.core.safe_read import is_there
 from model_profiling.program.category import MATRIX, Category, operator_type
 from model_profiling.program.delegates import delegate_named, describe
-from model_profiling.program.delegates.portable import counts_products
+from model_profiling.program.delegates.protocol import counts_products
 from model_profiling.program.graph_file import ProgramGraph
 from model_profiling.program.records import GraphNode, Instruction, Method, OperatorKey, SourceRef
 

@@ -13,8 +13,7 @@ from model_profiling.core.errors import FormatError
 from model_profiling.core.flatbuffer import FlatBuffer, FlatTable, Source, load
 from model_profiling.program.category import bytes_of_operator
 from model_profiling.program.delegates import delegate_named
-from model_profiling.program.delegates.portable import operator_flops, slides_window
-from model_profiling.program.delegates.protocol import Graph, Payload
+from model_profiling.program.delegates.protocol import Graph, Payload, operator_flops, slides_window
 from model_profiling.program.records import (
     Delegate,
     Instruction,

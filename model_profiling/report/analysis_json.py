@@ -22,7 +22,7 @@ from model_profiling.report.costs import cost_facts
 from model_profiling.report.csv_files import CsvFiles, operator_rows
 from model_profiling.report.data import ReportData
 from model_profiling.report.verdict import answers
-from model_profiling.runs.evidence import MatrixOperator
+from model_profiling.runs.records import MatrixOperator
 
 
 def inside_facts(found: InsideSeries) -> dict[str, object]:

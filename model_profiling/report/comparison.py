@@ -17,7 +17,7 @@ from model_profiling.report.breakdown import ratio_text, speedup_text
 from model_profiling.report.tables import Records
 from model_profiling.report.text import render_markdown
 from model_profiling.runs import Times
-from model_profiling.runs.metrics import PairSpeedup
+from model_profiling.runs.records import PairSpeedup
 from model_profiling.runs.times import marked
 from model_profiling.statistics.speedup import Speedup, Verdict, Way
 

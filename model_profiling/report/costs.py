@@ -14,7 +14,7 @@ from model_profiling.report import document as doc
 from model_profiling.report.charts import Row, band, named
 from model_profiling.report.data import ReportData, spoken_of
 from model_profiling.runs.costs import Loading, MemoryPart, TimePart, WeightsCache
-from model_profiling.runs.metrics import Latency
+from model_profiling.runs.records import Latency
 
 
 def memory(data: ReportData) -> list[doc.Block]:

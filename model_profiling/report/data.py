@@ -21,7 +21,7 @@ from model_profiling.core.errors import FormatError
 from model_profiling.core.formatting import capitalized, counts, listing, plural
 from model_profiling.facts import MeasuredSeries
 from model_profiling.runs import Manifest, Run, Times
-from model_profiling.runs.metrics import PairParity
+from model_profiling.runs.records import PairParity
 from model_profiling.statistics.latency import LatencySummary
 from model_profiling.statistics.speedup import Speedup, Verdict
 

@@ -47,7 +47,7 @@ from model_profiling.report.run_charts import (
     longest_operators,
     operators_before_after,
 )
-from model_profiling.runs.metrics import PairParity
+from model_profiling.runs.records import PairParity
 
 SHOWN = 10
 

@@ -30,7 +30,7 @@ from model_profiling.facts import (
 )
 from model_profiling.report.csv_files import operator_rows
 from model_profiling.report.data import report_data
-from model_profiling.runs.metrics import PairSpeedup
+from model_profiling.runs.records import PairSpeedup
 from model_profiling.statistics.speedup import median_interval
 
 if TYPE_CHECKING:

@@ -27,7 +27,7 @@ from model_profiling.runs.comparability import compare_timed, timed
 from model_profiling.runs.costs import loading_of, memory_of
 from model_profiling.runs.journal import Entry, Journal, seconds_of
 from model_profiling.runs.manifest import Ended, Machine, ScheduleFacts, State
-from model_profiling.runs.metrics import PairParity, RobustStats, TracerCost
+from model_profiling.runs.records import PairParity, RobustStats, TracerCost
 from model_profiling.runs.schedule import TRACED_ROUNDS, Order
 from model_profiling.runs.times import times_of_mode
 from model_profiling.statistics.latency import Interruptions, LatencySummary, latency_warnings, summarize

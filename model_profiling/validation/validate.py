@@ -34,7 +34,7 @@ from model_profiling.runs import Manifest, Run
 from model_profiling.runs.figures import comparisons
 from model_profiling.runs.folders import no_run, refuse_links_out
 from model_profiling.runs.manifest import MEASURE_AGAIN
-from model_profiling.runs.metrics import COMPUTE_AGAIN
+from model_profiling.runs.records import COMPUTE_AGAIN
 from model_profiling.statistics.speedup import Verdict
 
 ANALYSE_AGAIN = "write them again: sme2prof analyze RUN_DIR"

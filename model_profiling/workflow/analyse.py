@@ -25,10 +25,10 @@ from model_profiling.report.tables import AnalysedRun, analysed
 from model_profiling.report.text import render_markdown
 from model_profiling.report.tool_files import KernelSection, evidence_of_file, kernel_document
 from model_profiling.runs import Evidence, Manifest, Run, Times
-from model_profiling.runs.evidence import proving_run
 from model_profiling.runs.folders import no_run, refuse_links_out
 from model_profiling.runs.journal import Journal
 from model_profiling.runs.manifest import read_manifest
+from model_profiling.runs.records import proving_run
 
 
 def analyse(

@@ -29,10 +29,10 @@ from model_profiling.report.data import ReportData
 from model_profiling.report.tables import AnalysedRun
 from model_profiling.runner.machine import MachineFacts
 from model_profiling.runs.begin import check_folder, check_startable
-from model_profiling.runs.evidence import read_evidence
 from model_profiling.runs.feeding import feed, one_method, sizes_for_length
 from model_profiling.runs.folders import locked
 from model_profiling.runs.measure import measure_runs
+from model_profiling.runs.records import read_evidence
 from model_profiling.runs.schedule import emulated_seconds
 from model_profiling.statistics.measure import EXACT_ROUNDS
 from model_profiling.targets import Target, TargetChoice, TargetPlan, open_target, plan_targets

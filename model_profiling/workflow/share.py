@@ -29,10 +29,9 @@ from model_profiling.report.data import ReportData
 from model_profiling.report.html import render_html
 from model_profiling.report.run_report import run_document
 from model_profiling.runs import Manifest, Run, Times
-from model_profiling.runs.evidence import read_samples
 from model_profiling.runs.journal import Journal
 from model_profiling.runs.manifest import Result
-from model_profiling.runs.metrics import Metrics
+from model_profiling.runs.records import Metrics, read_samples
 from model_profiling.runs.shared_fields import MODEL, SharedFields
 from model_profiling.workflow.analyse import write_analysis
 from model_profiling.workflow.report import gather_report, write_page

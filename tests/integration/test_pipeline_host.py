@@ -23,7 +23,7 @@ from model_profiling.config.series import Series
 from model_profiling.config.settings import ProfileConfig
 from model_profiling.core import process
 from model_profiling.etdump import read_etdump
-from model_profiling.etdump.timed import EXACT, read_timed
+from model_profiling.etdump.reader import EXACT, read_timed
 from model_profiling.runner.features import host_features
 from model_profiling.runs.comparability import timed
 from model_profiling.runs.journal import Journal

@@ -14,7 +14,7 @@ from conftest import Artifact
 from model_profiling.core import process
 from model_profiling.etdump import read_etdump
 from model_profiling.program import GraphNode, Method, read_etrecord, read_program
-from model_profiling.program.delegates import delegate_named, portable
+from model_profiling.program.delegates import delegate_named, protocol
 from model_profiling.targets import Job
 from model_profiling.targets.host import HostTarget
 
@@ -77,7 +77,7 @@ def test_every_operator_of_the_installed_executorch_has_a_category() -> None:
     names = portable_lib._get_operator_names()
     assert {"aten::_local_scalar_dense", "executorch_prim::et_copy_index.tensor"} < {*names}
     names += CUSTOM  # registered with the others once a test has loaded their library
-    assert not [name for name in names if not portable.describe(name).known]
+    assert not [name for name in names if not protocol.describe(name).known]
 
 
 @pytest.mark.parametrize("case", MODELS)

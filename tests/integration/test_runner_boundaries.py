@@ -12,7 +12,7 @@ from model_profiling.analysis.operators import analyse_dump
 from model_profiling.config.series import Series
 from model_profiling.core import process
 from model_profiling.etdump import read_boundaries, read_etdump
-from model_profiling.etdump.timed import CUT, EXACT, read_timed
+from model_profiling.etdump.reader import CUT, EXACT, read_timed
 from model_profiling.runs import run
 from model_profiling.targets import Job, Outcome
 from model_profiling.targets.host import HostTarget

@@ -18,7 +18,7 @@ from conftest import missing
 
 from model_profiling.core import process
 from model_profiling.etdump import read_etdump
-from model_profiling.etdump.timed import EXACT, read_timed
+from model_profiling.etdump.reader import EXACT, read_timed
 from model_profiling.runner import build
 from model_profiling.runner.result import read_lockstep_result, read_result
 

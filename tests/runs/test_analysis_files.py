@@ -15,7 +15,7 @@ from recorded_runs import PROGRAM, RUNS, SME2, TURN, copied
 from model_profiling.compat.input_files import analyse_timeline
 from model_profiling.core.errors import FormatError
 from model_profiling.etdump import read_etdump
-from model_profiling.etdump.timed import read_timed
+from model_profiling.etdump.reader import read_timed
 from model_profiling.program.category import Category
 from model_profiling.report.csv_files import STATS_COLUMNS, TIMELINE_COLUMNS
 from model_profiling.runs import Times

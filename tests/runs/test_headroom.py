@@ -39,7 +39,7 @@ from model_profiling.report.analysis_json import outlook_facts
 from model_profiling.report.data import ReportData
 from model_profiling.report.run_report import run_document
 from model_profiling.report.verdict import answers
-from model_profiling.runs.evidence import MatrixOperator, read_evidence
+from model_profiling.runs.records import MatrixOperator, read_evidence
 from model_profiling.workflow.analyse import analyse
 from model_profiling.workflow.measure import RunOptions
 from model_profiling.workflow.report import gather_report

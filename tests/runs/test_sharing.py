@@ -30,7 +30,7 @@ from model_profiling.report.verdict import answers
 from model_profiling.runner.samples import Samples
 from model_profiling.runs import Evidence, Manifest, Run
 from model_profiling.runs.journal import Entry, Journal
-from model_profiling.runs.metrics import Metrics, RobustStats
+from model_profiling.runs.records import Metrics, RobustStats
 from model_profiling.runs.shared_fields import _KEYS, _RULES, SharedFields
 from model_profiling.workflow.report import gather_report
 from model_profiling.workflow.share import Shared, share_report

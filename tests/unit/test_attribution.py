@@ -17,7 +17,7 @@ from model_profiling.analysis.series import series_of
 from model_profiling.config.series import Series
 from model_profiling.core.errors import FormatError
 from model_profiling.etdump import EventTable, boundaries_beside, read_boundaries, read_etdump
-from model_profiling.etdump.timed import CUT, EXACT, OWN, TimedDump, read_timed, with_boundaries
+from model_profiling.etdump.reader import CUT, EXACT, OWN, TimedDump, read_timed, with_boundaries
 from model_profiling.runs import run
 
 MADE = run.Dump(Path("made.etdump"), Series("made"))

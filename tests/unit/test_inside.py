@@ -32,7 +32,7 @@ from model_profiling.runner.samples import (
     read_functions,
     read_samples,
 )
-from model_profiling.runs.evidence import KernelWork
+from model_profiling.runs.records import KernelWork
 
 MOPA = "matmul_clamp_f16_f16p2vlx2_f16p2vlx2_2vlx2vl_sme2_mopa"
 GATHER = "lhs_imatmul_pack_x16p2vlx2_x16p_sme"

@@ -18,10 +18,9 @@ from model_profiling.core import files
 from model_profiling.core.errors import InputError, ProfilingError, RunError
 from model_profiling.core.process import Completed
 from model_profiling.runner.result import read_report, read_result
-from model_profiling.runs.evidence import read_evidence
 from model_profiling.runs.journal import Journal
 from model_profiling.runs.manifest import read_manifest
-from model_profiling.runs.metrics import read_metrics, read_robust_stats
+from model_profiling.runs.records import read_evidence, read_metrics, read_robust_stats
 from model_profiling.targets.job import Job, read_own_times
 from model_profiling.tools import etdump_to_csv
 

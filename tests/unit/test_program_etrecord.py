@@ -24,8 +24,8 @@ from model_profiling.program.graph_file import (
     record_beside,
     write_graph_file,
 )
+from model_profiling.runs.folders import Programs
 from model_profiling.runs.manifest import Manifest
-from model_profiling.runs.programs import Programs
 
 GRAPH = "edge_dialect_exported_program/forward"
 

@@ -14,8 +14,8 @@ from strategies import damage, list_of
 from model_profiling.core.errors import FormatError
 from model_profiling.program import INSERTED_HANDLE, Program, Tensor, Window, read_program
 from model_profiling.program.category import Category
-from model_profiling.program.delegates import portable as operator_cost
-from model_profiling.program.delegates.portable import _KERNELS
+from model_profiling.program.delegates import protocol as operator_cost
+from model_profiling.program.delegates.protocol import _KERNELS
 from model_profiling.program.delegates.xnnpack import graph
 from model_profiling.program.memory_plan import most_alive
 

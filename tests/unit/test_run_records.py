@@ -12,9 +12,15 @@ from model_profiling.core.errors import FormatError
 from model_profiling.core.records import write_record
 from model_profiling.runner.result import OutputFacts
 from model_profiling.runs import Evidence, Latency, Manifest, Metrics, PairSpeedup, Result, Times
-from model_profiling.runs.evidence import KernelCall, KernelList, proving_run, read_evidence
 from model_profiling.runs.manifest import Machine, Session, TargetFacts, read_manifest
-from model_profiling.runs.metrics import PairParity, read_metrics
+from model_profiling.runs.records import (
+    KernelCall,
+    KernelList,
+    PairParity,
+    proving_run,
+    read_evidence,
+    read_metrics,
+)
 from model_profiling.statistics.latency import summarize
 from model_profiling.statistics.parity import Parity
 from model_profiling.statistics.speedup import compare_rounds

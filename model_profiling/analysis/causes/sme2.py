@@ -26,7 +26,7 @@ from model_profiling.core.number_formats import FORMATS
 from model_profiling.program.category import MATRIX
 from model_profiling.program.delegates import describe
 from model_profiling.program.matrix_work import PROBE, MatrixWork, Reach, reach_in
-from model_profiling.runs.evidence import MatrixOperator
+from model_profiling.runs.records import MatrixOperator
 from model_profiling.statistics.speedup import Verdict
 
 # Matrix operators proven to miss SME2: why, and the change that lets them reach it. No bound (the gain was

@@ -3,8 +3,7 @@
 from collections.abc import Sequence
 
 from model_profiling.program.category import OperatorClass
-from model_profiling.program.delegates.portable import Portable
-from model_profiling.program.delegates.protocol import Backend
+from model_profiling.program.delegates.protocol import Backend, Portable
 from model_profiling.program.delegates.xnnpack import Xnnpack
 from model_profiling.program.records import GraphNode
 

@@ -1,7 +1,7 @@
 """XNNPACK: the graphs in its payloads, the nodes behind its events, and the meaning of its operator names."""
 
 from model_profiling.program.delegates.protocol import Backend
-from model_profiling.program.delegates.xnnpack import alignment, graph, operators, sme_paths
+from model_profiling.program.delegates.xnnpack import alignment, graph, operators
 
 
 class Xnnpack(Backend):
@@ -13,4 +13,4 @@ class Xnnpack(Backend):
     ran_in = staticmethod(alignment.ran_in)
     describe = staticmethod(operators.describe)
     multiplies = staticmethod(operators.multiplies)
-    path_of = staticmethod(sme_paths.path_of)
+    path_of = staticmethod(operators.path_of)
