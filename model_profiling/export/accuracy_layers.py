@@ -143,18 +143,7 @@ def _in_graph(search: Search, batches: Sequence[ExampleInputs] | None, calls: Se
             leaves = call.inputs()
             meant = _values(prepared, leaves)
             reached = _values(converted, leaves)
-
-            def reset(node: Node, value: Any, meant: Mapping[str, Any] = meant) -> Any:
-                """What comes after a result sees it as it is in float32."""
-                return meant.get(node.name, value) if _computes(node) else value
-
-            own: dict[str, Any] = {}
-
-            def note(node: Node, value: Any, own: dict[str, Any] = own, reset: Any = reset) -> Any:
-                own[node.name] = value
-                return reset(node, value)
-
-            _values(converted, leaves, note)
+            own = _alone(converted, leaves, meant)
             for node in converted.graph.nodes:
                 want = meant.get(node.name)
                 if not _computes(node) or not _is_real(want):
@@ -208,6 +197,18 @@ def _values(
 
     Watched(module).run(*leaves)
     return seen
+
+
+def _alone(module: GraphModule, leaves: Sequence[object], meant: Mapping[str, Any]) -> dict[str, Any]:
+    """The value of every node when what comes before it is as in float32."""
+    own: dict[str, Any] = {}
+
+    def note(node: Node, value: Any) -> Any:
+        own[node.name] = value
+        return meant.get(node.name, value) if _computes(node) else value
+
+    _values(module, leaves, note)
+    return own
 
 
 def _computes(node: Node) -> bool:
