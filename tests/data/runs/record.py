@@ -27,6 +27,7 @@ HERE = Path(__file__).resolve().parent
 ROOT = HERE.parents[2]
 sys.path[:0] = [str(ROOT), str(ROOT / "tests")]
 
+from model_profiling.runs.metrics import read_metrics  # noqa: E402
 from recorded_runs import dumps_in  # noqa: E402
 from replay import ReplayTarget  # noqa: E402
 
@@ -39,7 +40,6 @@ from model_profiling.runner.cache import cache_root  # noqa: E402
 from model_profiling.runner.features import FEATURES  # noqa: E402
 from model_profiling.runs.journal import Entry, Journal  # noqa: E402
 from model_profiling.runs.manifest import read_manifest  # noqa: E402
-from model_profiling.runs.metrics import read_metrics  # noqa: E402
 from model_profiling.targets import Job, Target, TargetChoice, open_target  # noqa: E402
 from model_profiling.validation.validate import validate  # noqa: E402
 from model_profiling.workflow.measure import RunOptions, run_config  # noqa: E402
