@@ -150,8 +150,7 @@ class Duck:
             if answer.rows:
                 self.made.execute(f"COPY {name} FROM '{path}' ({form})")
         for view in VIEWS.values():
-            if view.name != "kernels_seen":  # its JSON is taken apart by functions of SQLite
-                self.made.execute(f"CREATE VIEW {view.name} AS {view.sql('sqlite')}")
+            self.made.execute(f"CREATE VIEW {view.name} AS {view.select}")
 
     def ask(self, sql: str) -> tuple[float, list[tuple[Any, ...]]]:
         best, rows = math.inf, []
@@ -186,14 +185,18 @@ def measure(folder: Path, address: str, count: int, operators: int) -> tuple[dic
         print(f"{verdict}  {what}: {figure:.3g} {unit} (at most {most:g}){more}", flush=True)
 
     store = Store.open(address, make=True)
-    facts: dict[str, Any] = {"runs": count, "operators": operators, "database": store.database.dialect}
+    facts: dict[str, Any] = {
+        "runs": count,
+        "operators": operators,
+        "database": store.database.reader.dialect.name,
+    }
     fill(store, make_runs(runs, range(MODELS * DEVICES), operators), count)
     new = make_runs(runs, range(1000, 1000 + SINGLE), operators)
     facts["adding_ms"], facts["adding_wall_ms"] = add(store, new)
     judge(
         "adding a run", facts["adding_ms"], "ms", ADDING_MS, f"; by the clock {facts['adding_wall_ms']:.0f}"
     )
-    if store.database.dialect == "sqlite":
+    if store.database.reader.dialect.name == "sqlite":
         facts["bytes"] = Path(store.address).stat().st_size
         print(f"{facts['bytes'] / 1e6:.0f} MB")
     duck = None

@@ -240,8 +240,8 @@ def query_command(
 ) -> None:
     """Query a store of runs: one SELECT in the SQL of its database.
 
-    A query only reads the store. --views lists the tables and views, such as latencies, operator_times and
-    kernels_seen. Without SQL, `sme2prof store list` lists the runs and `sme2prof history` shows one model.
+    A query only reads the store. --views lists the tables and views, such as latencies and operator_times.
+    Without SQL, `sme2prof store list` lists the runs and `sme2prof history` shows one model.
     """
     from model_profiling.store.database import Limits
     from model_profiling.store.store import Store

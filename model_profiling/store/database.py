@@ -62,7 +62,6 @@ RowStream = tuple[list[str], Iterable[tuple[Any, ...]]]
 class Database(ABC):
     address: str
     """As it may be shown."""
-    dialect: str
 
     @abstractmethod
     def make_engine(self, *, write: bool) -> Engine: ...
@@ -107,7 +106,7 @@ class Database(ABC):
             if make and not sa.inspect(connection).has_table(VERSION.name):
                 METADATA.create_all(connection)
                 for view in VIEWS.values():
-                    connection.exec_driver_sql(f"CREATE VIEW {view.name} AS {view.sql(self.dialect)}")
+                    connection.exec_driver_sql(f"CREATE VIEW {view.name} AS {view.select}")
                 connection.execute(VERSION.insert().values(version=SCHEMA_VERSION))
             if not sa.inspect(connection).has_table(VERSION.name):
                 raise InputError(f"{self.address} is not a store", "name one that `sme2prof store add` made")
@@ -135,8 +134,6 @@ def store_address(named: StrPath | None = None) -> str:
 
 
 class SqliteFile(Database):
-    dialect = "sqlite"
-
     def __init__(self, path: Path) -> None:
         self.path = path
         self.address = str(path)
@@ -241,8 +238,6 @@ def _allow(action: int, _first: str | None, name: str | None, *_: str | None) ->
 
 
 class PostgresServer(Database):
-    dialect = "postgresql"
-
     def __init__(self, address: str) -> None:
         try:
             self.url: URL = sa.make_url(address).set(drivername="postgresql+psycopg")

@@ -59,19 +59,13 @@ def rows_of_run(run: Run, row: Row) -> dict[str, list[Row]]:
     """Return the rows of each table for the run of `row`. An unreadable file is a FormatError or InputError
     that names it."""
     operators, warnings = _analysis_of(run)
-    experiments = [_experiment_row(run, series) for series in run.series]
     answers = [pair_answer(run, pair, None) for pair in run.pairs]
-    kernels = [{fact.name: fact.cell(kernel) for fact in KERNEL_FACTS} for kernel in _kernels(run)]
     rows: dict[str, Iterable[Row]] = {
-        "runs": [{**row, "warnings": warnings, "kernels": kernels, "tags": {}}],
-        "experiments": experiments,
+        "runs": [{**row, "warnings": warnings, "tags": {}}],
+        "experiments": (_experiment_row(run, series) for series in run.series),
         "operators": (row for series, listed in operators for row in _operator_rows(series, listed)),
         "comparisons": ({fact.name: fact.cell(answer) for fact in SPEEDUP_FACTS} for answer in answers),
-        "tokens": (
-            {**row, "phase": "answer" if row["tokens"] == 1 else "prompt"}
-            for row in experiments
-            if row["tokens"] is not None
-        ),
+        "kernels": ({fact.name: fact.cell(kernel) for fact in KERNEL_FACTS} for kernel in _kernels(run)),
     }
     try:
         return {
@@ -113,7 +107,7 @@ def _moment_of(text: str) -> datetime | None:
 
 
 def run_row(run: Run, labels: Labels) -> Row:
-    """What the table `runs` says, but for warnings and kernels. `run_id` comes from how the run began: it
+    """What the table `runs` says, but for warnings. `run_id` comes from how the run began: it
     stays the same if the run is moved or continued. Of two copies, the one with more `processes` is later."""
     manifest = manifest_of(run)
     (device, device_title, target), before = device_of(manifest), manifest.machine.before
@@ -190,7 +184,8 @@ def _experiment_row(run: Run, series: Series) -> Row:
     if measured.untraced is not None:
         measured = replace(measured, interval=median_interval(latencies))
     row = {fact.name: fact.cell(measured) for fact in EXPERIMENT_FACTS}
-    return {**row, "latencies_ms": latencies, "sessions": sessions}
+    phase = None if measured.tokens is None else "answer" if measured.tokens == 1 else "prompt"
+    return {**row, "phase": phase, "latencies_ms": latencies, "sessions": sessions}
 
 
 def _rounds(run: Run, series: Series) -> tuple[list[list[float]], list[int | None]]:

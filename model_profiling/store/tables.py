@@ -12,7 +12,15 @@ from typing import Any
 import sqlalchemy as sa
 from sqlalchemy.dialects.postgresql import JSONB
 
-from model_profiling.facts import EXPERIMENT_FACTS, OPERATOR_FACTS, SERIES_FACTS, SPEEDUP_FACTS, TIMES, Field
+from model_profiling.facts import (
+    EXPERIMENT_FACTS,
+    KERNEL_FACTS,
+    OPERATOR_FACTS,
+    SERIES_FACTS,
+    SPEEDUP_FACTS,
+    TIMES,
+    Field,
+)
 
 SCHEMA_VERSION = 1
 
@@ -29,7 +37,6 @@ class StoreTable:
 
 
 _RUN = Field("run_id", "text", "the run")
-_TOKENS = ("tokens", "position", "tokens_per_s")
 _ALL_TABLES = (
     StoreTable(
         "runs",
@@ -67,7 +74,6 @@ _ALL_TABLES = (
             Field("sweep", "text", "the sweep that it belongs to; empty if none"),
             Field("run_dir", "text", "its folder when it was added"),
             Field("warnings", "texts", "the warnings of its report"),
-            Field("kernels", "record", "the kernels that ran or were only configured: see `kernels_seen`"),
             Field("tags", "record", "its tags, each with a note"),
         ),
     ),
@@ -76,7 +82,8 @@ _ALL_TABLES = (
         "a row for every experiment at every number of threads; milliseconds only where times are latencies",
         (
             _RUN,
-            *(fact for fact in EXPERIMENT_FACTS if fact.name not in _TOKENS),
+            *EXPERIMENT_FACTS,
+            Field("phase", "text", "of a language model: prompt, or answer, which is one token at a time"),
             Field("latencies_ms", "record", "every inference that counts: a list for each round or launch"),
             Field("sessions", "record", "for each round, which start of the pipeline measured it"),
         ),
@@ -93,14 +100,9 @@ _ALL_TABLES = (
     ),
     StoreTable("comparisons", "a row for every comparison in a run", (_RUN, *SPEEDUP_FACTS)),
     StoreTable(
-        "tokens",
-        "a row for every experiment of a language model",
-        (
-            _RUN,
-            *SERIES_FACTS,
-            Field("phase", "text", "prompt, or answer: one token at a time"),
-            *(fact for fact in EXPERIMENT_FACTS if fact.name in _TOKENS),
-        ),
+        "kernels",
+        "a row for every kernel that an experiment ran or only configured",
+        (_RUN, *KERNEL_FACTS),
     ),
 )
 TABLES: Mapping[str, StoreTable] = {table.name: table for table in _ALL_TABLES}
@@ -141,30 +143,14 @@ _COLUMNS = {column.name: column for table in reversed(_ALL_TABLES) for column in
 class StoreView(StoreTable):
     select: str
 
-    def sql(self, dialect: str) -> str:
-        text = self.select
-        for portable, own in _DIALECTS[dialect].items():
-            text = text.replace(portable, own)
-        return text
 
-
-_DIALECTS = {
-    "sqlite": {"EACH(": "json_each(", "FIELD(": "json_extract(value, '$.' || "},
-    "postgresql": {"EACH(": "LATERAL jsonb_array_elements(", "FIELD(": "(value ->> "},
+_COLUMNS |= {
+    column.name: column
+    for column in (
+        Field("age", "whole", "1 in the newest finished run of its program and device, then 2, ..."),
+        Field("operator_dtype", "text", "the data type of its tensors"),
+    )
 }
-"""How each database takes the objects out of a list in JSON, and a field out of an object."""
-_OTHER_COLUMNS = (
-    Field("age", "whole", "1 in the newest finished run of its program and device, 2 in the one before, ..."),
-    Field("operator_dtype", "text", "the data type of its tensors"),
-    Field("kernel", "text", "its name"),
-    Field("is_sme2", "text", "whether it is an SME2 kernel: yes, no; null where its name does not tell"),
-    Field("evidence", "text", "executed, or only configured"),
-    Field("proven_by", "text", "run, or evidence: an emulated run of the same program"),
-    Field("in_runs", "whole", "in how many runs"),
-    Field("first_at", "moment", "when it was first measured, in UTC"),
-    Field("last_at", "moment", "when it was last measured, in UTC"),
-)
-_COLUMNS |= {column.name: column for column in _OTHER_COLUMNS}
 FLAGS = frozenset(name for name, column in _COLUMNS.items() if column.kind == "flag")
 COLUMN_TYPES = {name: sql_type(column) for name, column in _COLUMNS.items() if name not in FLAGS}
 """By a column's name, which says its type everywhere; but `sme2` is a flag here, and a text there."""
@@ -190,14 +176,11 @@ _LATENCIES = [
     *_WHAT,
     *_of("experiments", "experiment threads sme2 disabled median_ms low_ms high_ms p5_ms p95_ms robust_cv"),
     *_of("experiments", "rounds inferences load_ms first_inference_ms peak_memory_bytes"),
-    *_of("tokens", "phase tokens position tokens_per_s"),
+    *_of("experiments", "phase tokens position tokens_per_s"),
     *_VERSION,
 ]
 _TIMED = """
-    FROM experiments JOIN runs ON runs.run_id = experiments.run_id
-    LEFT JOIN tokens ON tokens.run_id = experiments.run_id AND tokens.experiment = experiments.experiment
-        AND tokens.threads = experiments.threads
-    WHERE experiments.median_ms IS NOT NULL"""
+    FROM experiments JOIN runs ON runs.run_id = experiments.run_id WHERE experiments.median_ms IS NOT NULL"""
 _RANKED = f"""
     FROM (SELECT {", ".join(_LATENCIES)}, row_number() OVER (
         PARTITION BY {_SAME}, experiments.experiment, experiments.threads {_NEWEST}) AS newest {_TIMED}
@@ -250,23 +233,6 @@ _ALL_VIEWS = (
         f"""FROM operators JOIN runs ON runs.run_id = operators.run_id LEFT JOIN (
             SELECT runs.run_id, row_number() OVER (PARTITION BY {_SAME} {_NEWEST}) AS age
             FROM runs WHERE runs.state = 'finished') AS ages ON ages.run_id = runs.run_id""",  # noqa: S608  our own
-    ),
-    _view(
-        "kernels_seen",
-        "which kernels each program ran (or only configured), on which device, first and last seen",
-        [
-            *_of("runs", "model dtype backend device"),
-            "FIELD('experiment') AS experiment",
-            "FIELD('kernel') AS kernel",
-            "CASE CAST(FIELD('is_sme2') AS TEXT) WHEN 'true' THEN 'yes' WHEN '1' THEN 'yes' "
-            "WHEN 'false' THEN 'no' WHEN '0' THEN 'no' END AS is_sme2",
-            "FIELD('evidence') AS evidence",
-            "FIELD('proven_by') AS proven_by",
-            "count(DISTINCT runs.run_id) AS in_runs",
-            "min(runs.measured_at) AS first_at",
-            "max(runs.measured_at) AS last_at",
-        ],
-        "FROM runs CROSS JOIN EACH(runs.kernels) AS one GROUP BY 1, 2, 3, 4, 5, 6, 7, 8, 9",
     ),
     _view(
         "failures",

@@ -129,13 +129,7 @@ def compare_with_baseline(
 def stored_side(store: Store, run_id: str, name: str) -> Measurement:
     """The latencies of a stored run, round by round; `name` is what the user called it."""
     (run,) = store.rows("SELECT * FROM runs WHERE run_id = :run_id", run_id=run_id)
-    experiments = store.rows(
-        """SELECT experiments.*, tokens.tokens, tokens.position FROM experiments
-           LEFT JOIN tokens ON tokens.run_id = experiments.run_id
-           AND tokens.experiment = experiments.experiment AND tokens.threads = experiments.threads
-           WHERE experiments.run_id = :run_id""",
-        run_id=run_id,
-    )
+    experiments = store.rows("SELECT * FROM experiments WHERE run_id = :run_id", run_id=run_id)
     facts = SideFacts(
         name=name,
         model="",
@@ -181,9 +175,8 @@ _HISTORY = """
     SELECT r.run_id, r.name, coalesce(r.measured_at, r.added_at) AS measured_at, r.model, r.dtype, r.backend,
            r.device, r.device_name, r.is_arm, r.commit_hash AS "commit", r.branch, r.dirty, r.kit,
            r.executorch, r.runner_build, r.os, r.program_sha256, r.run_dir,
-           e.experiment, e.threads, e.times, e.state, e.median_ms, e.low_ms, e.high_ms, t.tokens
+           e.experiment, e.threads, e.times, e.state, e.median_ms, e.low_ms, e.high_ms, e.tokens
     FROM runs r JOIN experiments e ON e.run_id = r.run_id
-    LEFT JOIN tokens t ON t.run_id = e.run_id AND t.experiment = e.experiment AND t.threads = e.threads
     WHERE r.model = :model
 """
 

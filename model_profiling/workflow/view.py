@@ -94,6 +94,9 @@ _MOST_LISTED = 1000
 def _store(place: StrPath, page: Path) -> ViewedPage:
     store = Store.open(place)
     rows, count = list_runs(store, last=_MOST_LISTED)
+    ran: dict[str, list[dict[str, Any]]] = {}
+    for kernel in store.rows(_RAN):
+        ran.setdefault(kernel["run_id"], []).append(kernel)
     listed: dict[Path, str] = {}
     runs = []
     for row in rows:
@@ -101,12 +104,18 @@ def _store(place: StrPath, page: Path) -> ViewedPage:
         # A folder that was measured in again holds the report of the newest run only.
         report = "" if run_dir in listed else _report_of(run_dir, page.parent)
         listed.setdefault(run_dir, report)
-        runs.append(_stored_run(row, report))
+        runs.append(_stored_run(row, ran.get(row["run_id"], ()), report))
     files.write_text(page, render_store(runs, f"Runs in {store.address.rpartition('/')[2]}", count))
     return ViewedPage(page, tuple(run_dir for run_dir, report in listed.items() if report))
 
 
-def _stored_run(row: Mapping[str, Any], report: str) -> tuple[Text, ...]:
+_RAN = """
+    SELECT DISTINCT run_id, proven_by, is_sme2, is_sme FROM kernels
+    WHERE evidence = 'executed' AND role <> 'packing'
+"""
+
+
+def _stored_run(row: Mapping[str, Any], ran: Iterable[Mapping[str, Any]], report: str) -> tuple[Text, ...]:
     emulated = row["times"] == Times.EMULATED.value
     device = row["device"] if emulated else row["device_name"] or row["device"]
     if row["median_ms"]:
@@ -121,14 +130,13 @@ def _stored_run(row: Mapping[str, Any], report: str) -> tuple[Text, ...]:
         marked(device, row["is_arm"]),
         f"{row['measured_at'] or row['added_at']:%Y-%m-%d %H:%M}",
         latency,
-        _sme2_state(row["kernels"] or (), emulated),
+        _sme2_state(ran, emulated),
         f"{row['commit_hash'][:10]}{'+' if row['dirty'] else ''}" if row["commit_hash"] else "",
         ", ".join(row["tags"] or ()),
     )
 
 
-def _sme2_state(kernels: Iterable[Mapping[str, Any]], emulated: bool) -> str:
-    ran = [kernel for kernel in kernels if kernel["evidence"] == "executed" and kernel["role"] != "packing"]
+def _sme2_state(ran: Iterable[Mapping[str, Any]], emulated: bool) -> str:
     proofs = {kernel["proven_by"] for kernel in ran if kernel["is_sme2"]}
     if proofs:
         return "ran" if "run" in proofs and not emulated else "ran, emulated"

@@ -188,7 +188,7 @@ def test_sql_reaches_nothing_but_the_rows(store: Store, tmp_path: Path) -> None:
     outside.write_text("secret\n")
     whole = [f"SELECT * FROM {name}" for name in TABLES]  # noqa: S608
     before = [store.query(sql).rows for sql in whole]
-    own = OF_SQLITE if store.database.dialect == "sqlite" else OF_POSTGRES
+    own = OF_SQLITE if store.database.reader.dialect.name == "sqlite" else OF_POSTGRES
     for sql in (*HOSTILE, *own):
         with pytest.raises(InputError) as caught:
             store.query(sql.format(outside=outside))
