@@ -35,7 +35,7 @@ from quality.neighbours import leave, working
 from quality.programs import PAIRS, exported
 
 from model_profiling.core.errors import ProfilingError
-from model_profiling.runs.comparability import compare_timed, shared_launches
+from model_profiling.runs.times import compare_timed, shared_launches
 from model_profiling.statistics.measure import EXACT_ROUNDS
 from model_profiling.statistics.speedup import FIRST_LOOK, Speedup, precise_enough
 from model_profiling.targets.host import HostTarget

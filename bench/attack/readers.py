@@ -26,9 +26,9 @@ from model_profiling.program.delegates import delegate_named
 from model_profiling.program.flow import flow_of, input_independent
 from model_profiling.program.graph_file import Undelegated, read_graph_file, read_undelegated
 from model_profiling.report.data import report_data
+from model_profiling.report.document import render_markdown
 from model_profiling.report.html import render_html
 from model_profiling.report.run_report import run_document
-from model_profiling.report.text import render_markdown
 from model_profiling.runner.result import read_lockstep_result, read_report, read_result
 from model_profiling.runner.samples import Samples, read_samples
 from model_profiling.runner.xnnpack_log import read_xnntrace

@@ -30,6 +30,7 @@ from model_profiling.export.rewrites import OPTIMIZATION, chosen_rewrites
 from model_profiling.models.transformers_folder import choose_folder
 from model_profiling.program.graph_file import Undelegated
 from model_profiling.report.data import report_data
+from model_profiling.report.document import render_markdown
 from model_profiling.report.language import (
     Language,
     LanguageCase,
@@ -37,7 +38,6 @@ from model_profiling.report.language import (
     ReadPerToken,
     language_document,
 )
-from model_profiling.report.text import render_markdown
 from model_profiling.runner import features, fetching
 from model_profiling.runner.machine import FILES, MachineAnswers
 from model_profiling.runs import Run

@@ -13,7 +13,7 @@ from pathlib import Path
 import numpy as np
 
 from model_profiling.core.files import write_text
-from model_profiling.runs.comparability import CLOCK_STEP_MS, Timed
+from model_profiling.runs.times import CLOCK_STEP_MS, Timed
 from model_profiling.statistics.measure import Inferences, Rule, TurnPlan, disturbance, plan_turns, rule_for
 from model_profiling.targets import Job
 from model_profiling.targets.host import HostTarget

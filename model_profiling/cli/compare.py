@@ -21,8 +21,7 @@ from model_profiling.report.comparison_document import (
     comparison_junit,
     comparison_page,
 )
-from model_profiling.report.document import Folded
-from model_profiling.report.text import render_markdown, render_terminal
+from model_profiling.report.document import Folded, render_markdown, render_terminal
 from model_profiling.report.tools import file_word
 from model_profiling.runner.machine import parse_target, target_kinds
 from model_profiling.workflow.compare import are_programs, compare

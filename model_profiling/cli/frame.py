@@ -352,8 +352,7 @@ def facts(content: Mapping[str, object]) -> None:
 
 def table(headers: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
     """Print aligned columns without decoration."""
-    from model_profiling.report.document import make_table
-    from model_profiling.report.text import render_terminal
+    from model_profiling.report.document import make_table, render_terminal
 
     say(render_terminal([make_table(headers, rows)]))
 
@@ -363,8 +362,7 @@ def table(headers: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
 
 def print_answers(run_answers: RunAnswers, *, quiet: bool = False) -> None:
     """Print the notes (unless `quiet`), then the three answers."""
-    from model_profiling.report.document import make_list
-    from model_profiling.report.text import render_terminal
+    from model_profiling.report.document import make_list, render_terminal
 
     if run_answers.notes and not quiet:
         say(render_terminal(make_list(run_answers.notes)) + "\n")

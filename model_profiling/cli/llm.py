@@ -11,8 +11,8 @@ from model_profiling.cli.frame import page_facts, pages, print_warnings
 from model_profiling.cli.progress import measuring
 from model_profiling.core.number_formats import FORMATS_HELP
 from model_profiling.report import document as doc
+from model_profiling.report.document import render_terminal
 from model_profiling.report.language import language_table
-from model_profiling.report.text import render_terminal
 from model_profiling.runner.machine import parse_target, target_kinds
 from model_profiling.workflow.language import BUDGET_S, POSITIONS, PROMPTS, profile_language
 from model_profiling.workflow.measure import RunOptions

@@ -13,8 +13,8 @@ from model_profiling.config import names
 from model_profiling.core.number_formats import FORMATS_HELP
 from model_profiling.core.records import record_json
 from model_profiling.export.records import BACKENDS
+from model_profiling.report.document import render_terminal
 from model_profiling.report.optimization import rewrites_table, sides_table
-from model_profiling.report.text import render_terminal
 from model_profiling.runner.machine import parse_target, target_kinds
 from model_profiling.workflow.measure import RunOptions
 from model_profiling.workflow.optimize import OptimizeOutcome, optimize_model

@@ -13,9 +13,9 @@ from model_profiling.cli.progress import measuring
 from model_profiling.core.errors import InputError
 from model_profiling.core.number_formats import FORMATS, FORMATS_HELP, parse_format
 from model_profiling.core.records import record_json
+from model_profiling.report.document import render_terminal
 from model_profiling.report.dtypes import dtypes_table
 from model_profiling.report.run_report import ladder_table
-from model_profiling.report.text import render_terminal
 from model_profiling.runner.machine import parse_target, target_kinds
 from model_profiling.workflow.dtypes import DtypesOutcome, profile_dtypes
 from model_profiling.workflow.measure import RunOptions, RunOutcome, run_file

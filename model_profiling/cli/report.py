@@ -17,9 +17,8 @@ from model_profiling.config.series import warning_lines
 from model_profiling.core.formatting import plural
 from model_profiling.report.analysis_json import outlook_facts
 from model_profiling.report.data import ReportData, report_data
-from model_profiling.report.document import Block, Heading, Paragraph
+from model_profiling.report.document import Block, Heading, Paragraph, render_terminal
 from model_profiling.report.sections import advice
-from model_profiling.report.text import render_terminal
 from model_profiling.report.tool_files import series_blocks
 from model_profiling.report.verdict import answers
 from model_profiling.runs.folders import expand_runs

@@ -183,8 +183,8 @@ def history_command(*, store: str | None, out: Path | None, as_json: bool, **que
     Each combination of device, number format, experiment and thread count is a series. The rate of false
     alarms is known and printed (docs/explanation/history.md). For a list of runs, use `sme2prof view STORE`.
     """
+    from model_profiling.report.document import render_terminal
     from model_profiling.report.history import history_document, history_facts, history_title
-    from model_profiling.report.text import render_terminal
     from model_profiling.store.store import Store
     from model_profiling.workflow.stored_runs import load_history
 
@@ -283,8 +283,7 @@ def _cell(value: Any) -> Any:
 
 
 def _print(answer: Answer) -> None:
-    from model_profiling.report.document import make_table
-    from model_profiling.report.text import render_terminal
+    from model_profiling.report.document import make_table, render_terminal
 
     numbers = [
         place

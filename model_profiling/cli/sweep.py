@@ -141,7 +141,7 @@ def _cell_facts(cell: CellRecord) -> dict[str, object]:
 def _show(folder: SweepFolder, options: SweepOptions, *, quiet: bool, as_json: bool) -> int:
     """Write the page and print the outcome; the exit code is 2 if a cell failed."""
     from model_profiling.report.combined import latency_blocks
-    from model_profiling.report.text import render_terminal
+    from model_profiling.report.document import render_terminal
     from model_profiling.sweep.dispatch import failures, sweep_title, write_sweep_report
 
     record = folder.record

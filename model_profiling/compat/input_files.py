@@ -23,9 +23,8 @@ from model_profiling.etdump import BlockTable, EventTable, read_etdump
 from model_profiling.etdump.reader import EXACT, TimedDump, clock_of
 from model_profiling.program.category import Category
 from model_profiling.report.csv_files import EXACT_CALL
-from model_profiling.runs.comparability import why_not_comparable
 from model_profiling.runs.run import Dump, origin_of_file, times_of_file
-from model_profiling.runs.times import Times
+from model_profiling.runs.times import Times, why_not_comparable
 
 
 @dataclass(frozen=True, slots=True)

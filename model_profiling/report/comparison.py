@@ -14,8 +14,8 @@ from model_profiling.core.formatting import MISSING, change, listing, millisecon
 from model_profiling.report import document as doc
 from model_profiling.report import tables
 from model_profiling.report.breakdown import ratio_text, speedup_text
+from model_profiling.report.document import render_markdown
 from model_profiling.report.tables import Records
-from model_profiling.report.text import render_markdown
 from model_profiling.runs import Times
 from model_profiling.runs.records import PairSpeedup
 from model_profiling.runs.times import marked

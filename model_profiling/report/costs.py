@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from dataclasses import asdict
 
-from model_profiling.analysis.costs import AtThreads, MemoryUse, ThreadCurve, thread_curve
+from model_profiling.analysis.series_views import AtThreads, MemoryUse, ThreadCurve, thread_curve
 from model_profiling.config import names
 from model_profiling.core.formatting import MISSING, listing, milliseconds, percent, plural, size
 from model_profiling.program.records import Kept, LayerNoise, NoiseByLayer

@@ -1,12 +1,17 @@
-"""The blocks of a page: sections return them, renderers turn them into text."""
+"""The blocks of a page, which sections return; and their renderers for Markdown and for a terminal."""
 
 from __future__ import annotations
 
+import html
 import re
+import string
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import groupby
 from typing import Generic, Literal, TypeVar
+from urllib.parse import quote
+
+from model_profiling.core.formatting import MISSING, printable
 
 _QUOTED = re.compile(r"`([^`\n]+)`")
 
@@ -183,3 +188,220 @@ def charts_in(blocks: Iterable[Block]) -> Iterator[Chart]:
                 yield block
             case Explorer(instead=inside) | Folded(blocks=inside):
                 yield from charts_in(inside)
+
+
+# Blocks as Markdown and as plain lines for a terminal.
+
+# Text as Markdown: names from files must stay text.
+# A name never becomes an element, attribute, link, image, heading, list or mention, not even on GitHub. Text
+# without meaning in Markdown stays as it is, so that a page also reads well unrendered.
+
+# A zero-width space: it breaks what GitHub would turn into a link in the finished page.
+_NO_WIDTH = "&#8203;"
+# URLs, issue numbers, people and mail addresses, but not `model@size=8`.
+_LINKED = r"(?P<linked>:(?=//)|\bwww\.|#(?=\d)|(?<!\w)@(?=[A-Za-z0-9])|(?<=[\w.+-])@(?=[\w-]+\.))"
+_MEANT = re.compile(
+    r"(?P<marked>[\\*~`]|\](?=[(\[:])|(?<![^\W_])_|_(?![^\W_]))"  # a_b is not emphasis
+    r"|(?P<element><(?=[A-Za-z/!?]))"
+    r"|(?P<entity>&(?=#?[A-Za-z0-9]+;))"
+    r"|(?P<formula>\$)"
+    rf"|{_LINKED}",
+    re.IGNORECASE,
+)
+_LINK = re.compile(_LINKED, re.IGNORECASE)
+_BLOCK = re.compile(r"[-+](?=\s|$)|-(?=[- \t]*$)|#{1,6}(?=\s|$)|>|\[(?=[ xX]\])|\d{1,9}(?=[.)](?:\s|$))")
+_END_OF_HEADING = re.compile(r"(?<!\S)(?=#+$)")
+_IN_CAPTION = re.compile(r"([\\\[\]<>`*~&])")
+
+
+def only_text(text: str) -> str:
+    """Escape text inside a line."""
+    return _MEANT.sub(_harmless, text)
+
+
+def _harmless(found: re.Match[str]) -> str:
+    match found.lastgroup:
+        case "marked":
+            return f"\\{found[0]}"
+        case "element":
+            return "&lt;"
+        case "entity":
+            return "&amp;"
+        case "formula":
+            return "&#36;"
+    return f"{found[0]}{_NO_WIDTH}"
+
+
+def line_start(text: str) -> str:
+    """Escape a line so that it starts no list, heading or quotation and ends no heading."""
+    begins = _BLOCK.match(text)
+    if begins:
+        # The point after a number would make it a list item.
+        text = f"{begins[0]}\\{text[begins.end() :]}" if begins[0].isdecimal() else f"\\{text}"
+    return _END_OF_HEADING.sub(lambda _: "\\", text, count=1)
+
+
+def strong(text: str, before: str = "", after: str = "") -> str:
+    """Make text bold; asterisks between punctuation and a letter would stay asterisks."""
+    opening = "" if text[:1].isalnum() or _parts(before[-1:]) else _NO_WIDTH
+    closing = "" if text[-1:].isalnum() or _parts(after[:1]) else _NO_WIDTH
+    return f"{opening}**{only_text(text)}**{closing}" if text else ""
+
+
+def _parts(character: str) -> bool:
+    """Whether asterisks beside it work, whatever is on their other side."""
+    return not character.strip() or character in string.punctuation
+
+
+def html_text(text: str) -> str:
+    """Escape text inside an HTML element of the page."""
+    return _LINK.sub(lambda found: f"{found[0]}{_NO_WIDTH}", html.escape(text))
+
+
+def code(text: str) -> str:
+    """Return text as code, even if it contains backticks."""
+    if not text:
+        return ""
+    ticks = fence(text, 1)
+    pad = " " if text.startswith("`") or text.endswith("`") else ""
+    return f"{ticks}{pad}{text}{pad}{ticks}"
+
+
+def fence(text: str, least: int = 3) -> str:
+    """Return more backticks than `text` contains in a row."""
+    longest = max((len(ticks) for ticks in re.findall(r"`+", text)), default=0)
+    return "`" * max(least, longest + 1)
+
+
+def link(text: str, file: str) -> str:
+    """Link to another page; its text cannot end the link."""
+    return picture(text, file).removeprefix("!")
+
+
+def picture(caption: str, file: str) -> str:
+    words = _IN_CAPTION.sub(r"\\\1", caption)
+    address = quote(file, errors="backslashreplace")
+    return f"![{words}]({address})"
+
+
+def render_markdown(blocks: Iterable[Block], pictures: str = "") -> str:
+    """`pictures` is the folder of the chart files, relative to the page; if empty, charts are left out."""
+    return printable("\n\n".join(_blocks(blocks, pictures)) + "\n")
+
+
+def _blocks(blocks: Iterable[Block], pictures: str) -> list[str]:
+    return [text for block in blocks if (text := _block(block, pictures))]
+
+
+def _block(block: Block, pictures: str) -> str:  # noqa: PLR0911  one for each kind
+    match block:
+        case Heading(text, level):
+            return f"{'#' * level} {_text(text)}"
+        case Paragraph(text):
+            return _text(text)
+        case Answers(entries):
+            return "\n\n".join(f"{strong(_one_line(asked))} {_words(answer)}" for asked, answer in entries)
+        case ShownTable():
+            return _table(block)
+        case Items():
+            return "\n".join(item_lines(block, _text))
+        case Commands(lines):
+            around = fence("\n".join(lines))
+            return "\n".join((around, *lines, around))
+        case Chart(name, title, summary):
+            drawn = picture(_one_line(f"{title}. {summary}"), f"{pictures}/{name}.svg")
+            return drawn if pictures else ""
+        case Explorer(instead=inside):
+            return "\n\n".join(_blocks(inside, pictures))
+        case Folded(summary, inside):
+            body = "\n\n".join(_blocks(inside, pictures))
+            return f"<details><summary>{html_text(_one_line(summary))}</summary>\n\n{body}\n\n</details>"
+
+
+def _table(table: ShownTable) -> str:
+    rule = ["---:" if column in table.numbers else "---" for column in range(len(table.headers))]
+    headers = [_cell(header) for header in table.headers]
+    rows = [[_cell(cell) or MISSING for cell in row] for row in table.rows]
+    return "\n".join(f"| {' | '.join(cells)} |" for cells in (headers, rule, *rows))
+
+
+def _cell(text: Text) -> str:
+    return _words(text).replace("|", "\\|")
+
+
+def _text(text: Text) -> str:
+    return line_start(_words(text))
+
+
+def _words(text: Text) -> str:
+    parts = ["", *in_parts(text), ""]
+    return _one_line("".join(map(_inline, parts, parts[1:-1], parts[2:])))
+
+
+def _inline(before: Inline, part: Inline, after: Inline) -> str:
+    match part:
+        case Code(text):
+            return code(_one_line(text))
+        case PageLink(text, file):
+            return link(_one_line(text), file)
+        case Strong(text):
+            return strong(_one_line(text), plain(before), plain(after))
+        case str():
+            return only_text(part)
+
+
+def item_lines(items: Items, words: Callable[[Text], str]) -> Iterator[str]:
+    for number, entry in enumerate(items.entries, start=1):
+        yield f"{f'{number}.' if items.numbered else '-'} {words(entry.text)}"
+        yield from (f"   {line}" for line in item_lines(Items(entry.entries), words))
+
+
+def _one_line(text: str) -> str:
+    return " ".join(text.split())
+
+
+# Blocks as plain lines for a terminal: aligned columns without decoration.
+
+
+def render_terminal(blocks: Iterable[Block]) -> str:
+    return printable("\n".join(line for block in blocks for line in _lines(block)))
+
+
+def _lines(block: Block) -> Iterator[str]:
+    match block:
+        case Heading(text):
+            yield from ("", _terminal_line(text))
+        case Paragraph(text):
+            yield _terminal_line(text)
+        case Answers(entries):
+            for question, answer in entries:
+                yield from (question, f"  {_terminal_line(answer)}")
+        case ShownTable():
+            yield from table_lines(block)
+        case Items():
+            yield from item_lines(block, _terminal_line)
+        case Commands(lines):
+            yield from (f"  {line}" for line in lines)
+        case Chart():
+            return
+        case Explorer(instead=inside):
+            yield from (line for within in inside for line in _lines(within))
+        case Folded(summary, inside):
+            yield _terminal_line(summary)
+            yield from (f"  {line}" for within in inside for line in _lines(within))
+
+
+def table_lines(table: ShownTable) -> Iterator[str]:
+    rows = [table.headers, *(tuple(_terminal_line(cell) for cell in row) for row in table.rows)]
+    widths = [max(len(cell) for cell in column) for column in zip(*rows, strict=True)]
+    for row in rows:
+        cells = [
+            cell.rjust(width) if column in table.numbers else cell.ljust(width)
+            for column, (cell, width) in enumerate(zip(row, widths, strict=True))
+        ]
+        yield "  ".join(cells).rstrip()
+
+
+def _terminal_line(text: Text) -> str:
+    """Names come from files: a line break in one must not end a row or a sentence."""
+    return printable(" ".join(plain(text).split()))

@@ -8,7 +8,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import asdict, dataclass, field
 from typing import Literal
 
-from model_profiling.analysis.causes.language import limited_by_memory
+from model_profiling.analysis.causes.matrix import limited_by_memory
 from model_profiling.analysis.causes.sme2 import ONE_ROW_ISSUE
 from model_profiling.core.formatting import MISSING, listing, milliseconds, percent, plural, short_rate, size
 from model_profiling.report import charts as draw

@@ -205,8 +205,8 @@ class AnalysedRun(RunAnalysis):
         return operator_changes((pair.label, pair) for pair in self.pairings)
 
     def _repr_markdown_(self) -> str:
+        from model_profiling.report.document import render_markdown
         from model_profiling.report.run_report import run_cell
-        from model_profiling.report.text import render_markdown
 
         return render_markdown(run_cell(report_data(self.run, self)))
 

@@ -5,11 +5,10 @@ mean. Other packages open the run and read these answers.
 """
 
 from model_profiling.config.series import Pair, Series
-from model_profiling.runs.comparability import why_not_comparable
 from model_profiling.runs.manifest import Manifest, Result
 from model_profiling.runs.records import Evidence, Latency, Metrics, PairSpeedup
 from model_profiling.runs.run import Run
-from model_profiling.runs.times import Times
+from model_profiling.runs.times import Times, why_not_comparable
 
 __all__ = [
     "Evidence",

@@ -23,13 +23,12 @@ from model_profiling.core.records import write_record
 from model_profiling.core.safe_read import inside, read_bytes
 from model_profiling.runner.result import OutputFacts
 from model_profiling.runs import Latency, Manifest, Metrics, PairSpeedup, Result, Run
-from model_profiling.runs.comparability import compare_timed, timed
 from model_profiling.runs.costs import loading_of, memory_of
 from model_profiling.runs.journal import Entry, Journal, seconds_of
 from model_profiling.runs.manifest import Ended, Machine, ScheduleFacts, State
 from model_profiling.runs.records import PairParity, RobustStats, TracerCost
 from model_profiling.runs.schedule import TRACED_ROUNDS, Order
-from model_profiling.runs.times import times_of_mode
+from model_profiling.runs.times import compare_timed, timed, times_of_mode
 from model_profiling.statistics.latency import Interruptions, LatencySummary, latency_warnings, summarize
 from model_profiling.statistics.measure import disturbance, interrupted_share
 from model_profiling.statistics.parity import Parity, Values, compare_arrays, together

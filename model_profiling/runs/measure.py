@@ -26,7 +26,6 @@ from model_profiling.core.errors import InputError, RunError
 from model_profiling.core.formatting import listing
 from model_profiling.core.stdio import Progress, Silent
 from model_profiling.runs.begin import Start, begin, check_directory
-from model_profiling.runs.comparability import CLOCK_STEP_MS, shared_launches
 from model_profiling.runs.feeding import checked_feed, one_method
 from model_profiling.runs.figures import Measured, compute_figures
 from model_profiling.runs.folders import locked
@@ -34,6 +33,7 @@ from model_profiling.runs.journal import Entry, RunStep, seconds_of
 from model_profiling.runs.manifest import Ended
 from model_profiling.runs.measuring import Measuring, scratch_folder
 from model_profiling.runs.schedule import TRIAL, Pace, make_order, plan, plan_kept, with_turns
+from model_profiling.runs.times import CLOCK_STEP_MS, shared_launches
 from model_profiling.statistics.measure import Rule
 from model_profiling.statistics.speedup import PRECISION, as_launches, precise_enough
 from model_profiling.targets import LockstepOutcome, Target

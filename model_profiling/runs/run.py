@@ -24,7 +24,6 @@ from model_profiling.config.series import (
 from model_profiling.core.errors import InputError
 from model_profiling.core.formatting import plural
 from model_profiling.core.safe_read import check_regular, is_there
-from model_profiling.runs.comparability import Origin, differ_in_sme2_alone, why_not_comparable
 from model_profiling.runs.folders import Programs, holds_run, no_run, refuse_links_out, runs_below
 from model_profiling.runs.journal import Journal, has_journal
 from model_profiling.runs.manifest import Manifest, Result, TargetFacts, read_manifest
@@ -37,7 +36,14 @@ from model_profiling.runs.records import (
     read_metrics,
     read_robust_stats,
 )
-from model_profiling.runs.times import EarlierFiles, Times, times_without_manifest
+from model_profiling.runs.times import (
+    EarlierFiles,
+    Origin,
+    Times,
+    differ_in_sme2_alone,
+    times_without_manifest,
+    why_not_comparable,
+)
 from model_profiling.runs.version_0 import remark_0
 
 

@@ -1,7 +1,7 @@
 """Compares two measurements (run directories or dumps): what changed, and how certainly.
 
 Series that took turns in the same launches are compared launch by launch; series of one run directory round
-by round; runs made at different times with an allowance for changes of the machine (`runs/comparability.py`).
+by round; runs made at different times with an allowance for changes of the machine (`runs/times.py`).
 """
 
 from __future__ import annotations
@@ -31,7 +31,8 @@ from model_profiling.core.files import StrPath, as_path
 from model_profiling.core.formatting import listing
 from model_profiling.report.comparison import Comparison, SeriesComparison, SideFacts
 from model_profiling.runs import Run, Times, why_not_comparable
-from model_profiling.runs.comparability import (
+from model_profiling.runs.folders import only_run_in
+from model_profiling.runs.times import (
     Origin,
     Timed,
     compare_timed,
@@ -39,7 +40,6 @@ from model_profiling.runs.comparability import (
     timed_as_kept,
     way_of,
 )
-from model_profiling.runs.folders import only_run_in
 from model_profiling.statistics.speedup import Speedup
 
 

@@ -23,6 +23,7 @@ from model_profiling.export.records import ExportResult, read_export
 from model_profiling.models.catalog import NamedModel
 from model_profiling.models.registry import FormatNotForModel
 from model_profiling.report.data import ReportData
+from model_profiling.report.document import render_markdown
 from model_profiling.report.dtypes import (
     DtypeAccuracy,
     DtypeLatency,
@@ -35,7 +36,6 @@ from model_profiling.report.dtypes import (
     decide,
     dtypes_document,
 )
-from model_profiling.report.text import render_markdown
 from model_profiling.runs import Times
 from model_profiling.workflow.compare import compare
 from model_profiling.workflow.measure import RunOptions

@@ -27,6 +27,7 @@ from model_profiling.program.language import (
     smaller_weights,
 )
 from model_profiling.report.breakdown import time_shares
+from model_profiling.report.document import render_markdown
 from model_profiling.report.language import (
     CaseFinding,
     Language,
@@ -36,9 +37,8 @@ from model_profiling.report.language import (
     ReadPerToken,
     language_document,
 )
-from model_profiling.report.text import render_markdown
-from model_profiling.runs.comparability import timed
 from model_profiling.runs.feeding import input_names
+from model_profiling.runs.times import timed
 from model_profiling.statistics.measure import Rule
 from model_profiling.statistics.speedup import growth, median_interval
 from model_profiling.targets import open_target, plan_targets

@@ -33,9 +33,9 @@ from model_profiling.core.safe_read import stays_inside
 from model_profiling.core.stdio import Progress, Silent
 from model_profiling.report.analysis_json import summary_facts
 from model_profiling.report.data import ReportData, report_data
+from model_profiling.report.document import render_markdown
 from model_profiling.report.run_report import run_cell, run_document, summary_document
 from model_profiling.report.tables import AnalysedRun, analysed
-from model_profiling.report.text import render_markdown
 from model_profiling.report.verdict import RunAnswers, answers
 from model_profiling.runner.features import closure
 from model_profiling.runner.features import ladder as features_ladder

@@ -24,6 +24,7 @@ from model_profiling.export import catalogue, rewrites
 from model_profiling.export.records import Applied, ExportResult
 from model_profiling.export.rewrites import OPTIMIZATION, known_rewrites
 from model_profiling.models.catalog import NamedModel
+from model_profiling.report.document import render_markdown
 from model_profiling.report.dtypes import OnSme2
 from model_profiling.report.optimization import (
     Optimization,
@@ -33,11 +34,10 @@ from model_profiling.report.optimization import (
     judged,
     optimization_document,
 )
-from model_profiling.report.text import render_markdown
-from model_profiling.runs.comparability import Timed, compare_timed, timed
 from model_profiling.runs.feeding import feed
 from model_profiling.runs.measure import measure_runs
 from model_profiling.runs.schedule import emulated_seconds
+from model_profiling.runs.times import Timed, compare_timed, timed
 from model_profiling.statistics.speedup import Speedup, Verdict
 from model_profiling.targets import Target, open_target, plan_targets
 from model_profiling.workflow.compare_programs import compare_programs, one_program

@@ -14,10 +14,9 @@ from model_profiling.core.stdio import Progress
 from model_profiling.report.charts import draw_svg
 from model_profiling.report.combined import combined_document, combined_title
 from model_profiling.report.data import ReportData, report_data
-from model_profiling.report.document import Block, charts_in
+from model_profiling.report.document import Block, charts_in, render_markdown
 from model_profiling.report.html import render_html
 from model_profiling.report.run_report import run_document
-from model_profiling.report.text import render_markdown
 from model_profiling.report.tools import TOOLS, NothingToShow, write_for
 from model_profiling.runs import Run, Times
 from model_profiling.workflow.analyse import analyse

@@ -19,9 +19,8 @@ from model_profiling.core.formatting import did_you_mean, listing
 from model_profiling.report.comparison import Comparison, SideFacts
 from model_profiling.report.history import POINT, History, HistoryPoint, HistorySeries, SeriesKey, make_series
 from model_profiling.runs import Run, Times
-from model_profiling.runs.comparability import Origin, Timed
 from model_profiling.runs.folders import only_run_in
-from model_profiling.runs.times import marked
+from model_profiling.runs.times import Origin, Timed, marked
 from model_profiling.statistics.measure import Rule
 from model_profiling.store.labels import Labels
 from model_profiling.store.run_rows import run_row

@@ -10,7 +10,7 @@ import pytest
 from conftest import ROOT
 from said import says
 
-from model_profiling.analysis.causes.language import cache_copies
+from model_profiling.analysis.causes.matrix import cache_copies
 from model_profiling.analysis.findings import SeriesCase
 from model_profiling.config.settings import Inputs
 from model_profiling.core import process

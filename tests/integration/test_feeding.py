@@ -12,7 +12,7 @@ import pytest
 from said import says
 
 from model_profiling import profile, profile_llm
-from model_profiling.analysis.causes import language
+from model_profiling.analysis.causes import matrix
 from model_profiling.analysis.findings import SeriesCase
 from model_profiling.analysis.series import SeriesAnalysis
 from model_profiling.cli.main import main
@@ -263,7 +263,7 @@ def test_prompt_and_answer_are_measured_apart(caching, tmp_path) -> None:
 def _limits(prompt: SeriesAnalysis, answer: SeriesAnalysis) -> None:
     """What is found in each phase and could be saved, as on an Arm CPU."""
     contexts = [SeriesCase(each) for each in (prompt, answer)]
-    copied, same = (language.cache_copies(each, each.series.operators) for each in contexts)
+    copied, same = (matrix.cache_copies(each, each.series.operators) for each in contexts)
     assert copied is not None and same is not None
     # Written as a new tensor, and that copied back.
     says(copied.title, "2 copies of the whole KV cache: 1.0 kB in each inference")
@@ -273,7 +273,7 @@ def _limits(prompt: SeriesAnalysis, answer: SeriesAnalysis) -> None:
     assert copied.max_gain_pct == prompt.gain_pct(prompt.spent_by(copied.operators).ms)
     assert {each.kind for each in copied.operators} == {"scatter", "copy"}
 
-    scores, none = (language.unused_scores(each, each.series.operators) for each in contexts)
+    scores, none = (matrix.unused_scores(each, each.series.operators) for each in contexts)
     assert scores is not None and none is None
     says(scores.title, "scores of the last token only, not of all 9")
     assert scores.max_gain_pct == prompt.gain_pct(prompt.spent_by(scores.operators).ms * 8 / 9)

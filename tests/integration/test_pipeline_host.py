@@ -25,8 +25,8 @@ from model_profiling.core import process
 from model_profiling.etdump import read_etdump
 from model_profiling.etdump.reader import EXACT, read_timed
 from model_profiling.runner.features import host_features
-from model_profiling.runs.comparability import timed
 from model_profiling.runs.journal import Journal
+from model_profiling.runs.times import timed
 from model_profiling.statistics.speedup import Verdict
 from model_profiling.validation.validate import validate
 from model_profiling.workflow.measure import RunOptions, run_config

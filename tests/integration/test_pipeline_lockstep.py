@@ -22,8 +22,8 @@ from model_profiling.config.reading import parse_config
 from model_profiling.config.series import Series
 from model_profiling.core import process
 from model_profiling.core.errors import FormatError
-from model_profiling.runs.comparability import timed, way_of
 from model_profiling.runs.journal import Entry, Journal
+from model_profiling.runs.times import timed, way_of
 from model_profiling.targets.host import HostTarget
 from model_profiling.validation.validate import validate
 from model_profiling.workflow.compare import compare

@@ -16,7 +16,7 @@ from said import says
 from model_profiling.core.errors import InputError
 from model_profiling.report.comparison import NOT_MEASURED, Comparison, headline
 from model_profiling.report.comparison_document import comparison_document, comparison_junit, warnings
-from model_profiling.report.text import render_markdown
+from model_profiling.report.document import render_markdown
 from model_profiling.runs import Times
 from model_profiling.statistics.speedup import Verdict
 from model_profiling.workflow.compare import compare

@@ -16,8 +16,8 @@ from replay import ReplayTarget
 
 from model_profiling.core.errors import RunError
 from model_profiling.report.data import ReportData
+from model_profiling.report.document import render_markdown
 from model_profiling.report.run_report import run_document
-from model_profiling.report.text import render_markdown
 from model_profiling.runs import Run
 from model_profiling.statistics.speedup import Verdict
 from model_profiling.targets import Job

@@ -32,9 +32,8 @@ from strategies import Dump, ProfileEvent
 
 from model_profiling.report.combined import combined_document, listed_run
 from model_profiling.report.data import ReportData
-from model_profiling.report.document import Block, Chart, Items, plain
+from model_profiling.report.document import Block, Chart, Items, plain, render_markdown
 from model_profiling.report.run_report import run_document
-from model_profiling.report.text import render_markdown
 from model_profiling.report.verdict import answers
 from model_profiling.runs import Times
 from model_profiling.statistics.speedup import Verdict

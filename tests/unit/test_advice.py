@@ -8,12 +8,11 @@ import pytest
 from said import says, says_together
 from strategies import dump_of_calls
 
-from model_profiling.analysis.causes import advise
 from model_profiling.analysis.causes.outside import outside, why_outside
 from model_profiling.analysis.findings import Finding, SeriesCase
 from model_profiling.analysis.operators import DumpAnalysis, analyse_dump
 from model_profiling.analysis.pairing import pair_series
-from model_profiling.analysis.run import RunAnalysis
+from model_profiling.analysis.run import RunAnalysis, advise
 from model_profiling.analysis.series import SeriesAnalysis, series_of
 from model_profiling.analysis.series_views import Call as TimedCall
 from model_profiling.analysis.series_views import Calls

@@ -7,8 +7,8 @@ import pytest
 from made_programs import MadeDelegate, MadeModel
 from said import says
 
-from model_profiling.analysis.causes import advise
 from model_profiling.analysis.findings import Finding
+from model_profiling.analysis.run import advise
 from model_profiling.program import Window
 from model_profiling.program.flow import flow_of, input_independent, undone_transposes
 from model_profiling.program.graph_file import COMPUTED_ONCE, Undelegated

@@ -29,10 +29,11 @@ from model_profiling.report.document import (
     make_list,
     make_table,
     plain,
+    render_markdown,
+    render_terminal,
 )
 from model_profiling.report.explorers import Texts, explore_operators, explore_timeline
 from model_profiling.report.html import block_html
-from model_profiling.report.text import render_markdown, render_terminal
 
 
 @given(st.lists(st.text() | st.text().map(Code), min_size=2, max_size=2), st.text())

@@ -12,8 +12,8 @@ from model_profiling.core.records import read_record, write_record
 from model_profiling.export.records import EXAMPLE_INPUTS
 from model_profiling.program.graph_file import Undelegated, group_outside
 from model_profiling.report import dtypes
+from model_profiling.report.document import render_markdown, render_terminal
 from model_profiling.report.dtypes import dtypes_document, dtypes_table
-from model_profiling.report.text import render_markdown, render_terminal
 from model_profiling.statistics.speedup import Speedup, Verdict
 
 BASELINE = Series("linux_baseline", 1)

@@ -6,8 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from model_profiling.analysis.costs import thread_curve
 from model_profiling.analysis.coverage import speedup_of
+from model_profiling.analysis.series_views import thread_curve
 
 FREE = float("inf")
 

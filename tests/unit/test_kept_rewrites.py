@@ -17,10 +17,10 @@ from model_profiling.core.errors import FormatError, InputError
 from model_profiling.export.catalogue import ONLY_IF_MEASURED
 from model_profiling.export.records import Accuracy, Applied, DelegationCoverage, Deviation, ExportResult
 from model_profiling.export.rewrites import chosen_rewrites, names
+from model_profiling.report.document import render_markdown
 from model_profiling.report.dtypes import OnSme2
 from model_profiling.report.optimization import Optimization, optimization_document
-from model_profiling.report.text import render_markdown
-from model_profiling.runs.comparability import Timed, compare_timed
+from model_profiling.runs.times import Timed, compare_timed
 from model_profiling.targets import TargetChoice, TargetPlan
 from model_profiling.workflow import optimize, profile
 from model_profiling.workflow.optimize import optimize_model

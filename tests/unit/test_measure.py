@@ -12,8 +12,8 @@ from recorded_runs import ARM
 
 from model_profiling.config import names
 from model_profiling.runner.result import MachineMoment
-from model_profiling.runs.comparability import INTERRUPTED, Timed, compare_timed
 from model_profiling.runs.journal import Journal
+from model_profiling.runs.times import INTERRUPTED, Timed, compare_timed
 from model_profiling.statistics.measure import (
     Inferences,
     Rule,

@@ -16,8 +16,8 @@ from model_profiling.report.breakdown import shift_text
 from model_profiling.report.comparison import Comparison, SeriesComparison, SideFacts
 from model_profiling.report.comparison_document import comparison_document, comparison_junit
 from model_profiling.report.data import PairReport, ReportData, report_data
+from model_profiling.report.document import render_markdown
 from model_profiling.report.run_report import run_document
-from model_profiling.report.text import render_markdown
 from model_profiling.report.verdict import RunAnswers, answers
 from model_profiling.runs import Latency, Manifest, Metrics, Result, Run, Times
 from model_profiling.runs.manifest import Machine, TargetFacts

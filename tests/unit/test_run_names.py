@@ -26,7 +26,7 @@ from model_profiling.config.series import (
 )
 from model_profiling.runner.features import SME2_ONLY
 from model_profiling.runs import Times, why_not_comparable
-from model_profiling.runs.comparability import Origin
+from model_profiling.runs.times import Origin
 
 ON = Series("mac_sme2_on", 2)
 

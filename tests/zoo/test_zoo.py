@@ -14,10 +14,9 @@ import torch
 from zoo import swin, vit, wav2vec2
 from zoo.expected import CATEGORIES, EXPECTED, STRUCTURAL, TIMED, Advice, Expected, Outside
 
-from model_profiling.analysis.causes import advise
 from model_profiling.analysis.findings import Finding
 from model_profiling.analysis.operators import Operator
-from model_profiling.analysis.run import RunAnalysis
+from model_profiling.analysis.run import RunAnalysis, advise
 from model_profiling.analysis.series import OVERHEADS, UNATTRIBUTED, SeriesAnalysis
 from model_profiling.targets import TargetChoice
 from model_profiling.workflow.measure import RunOutcome
