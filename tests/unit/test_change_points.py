@@ -140,6 +140,18 @@ def test_long_histories_and_readings_that_never_differ() -> None:
     assert (change.first, change.earliest, change.latest) == (30, 30, 30)
 
 
+def test_what_is_longer_ago_than_a_look_says_nothing_of_a_change() -> None:
+    logs = noise(1, 260, seed=11)[0]
+    logs[150:] += 0.04
+    logs[240:] -= 0.06
+    changes = points.find_changes(np.exp(logs).tolist()).changes
+    assert [change.first for change in changes] == [150, 240]
+    for whole in changes:
+        recent = points.find_changes(np.exp(logs[whole.first - points.LONGEST_LOOK :]).tolist())
+        (same,) = (each for each in recent.changes if each.first == points.LONGEST_LOOK)
+        assert (same.change, same.low, same.high) == pytest.approx((whole.change, whole.low, whole.high))
+
+
 @pytest.mark.parametrize("values", [[1.0, 0.0], [1.0, -1.0], [1.0, float("nan")], [1.0, float("inf")]])
 def test_what_is_no_latency_is_refused(values: list[float]) -> None:
     with pytest.raises(InputError, match="above zero"):

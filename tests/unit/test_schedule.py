@@ -12,7 +12,8 @@ from turn_order import shuffles
 from model_profiling.config.settings import Experiment, ProfileConfig, Schedule
 from model_profiling.core.errors import InputError
 from model_profiling.runs.journal import RunStep
-from model_profiling.runs.schedule import TRACED_ROUNDS, Order, make_order
+from model_profiling.runs.schedule import TRACED_ROUNDS, Order, Pace, make_order, plan
+from model_profiling.statistics.measure import EXACT_ROUNDS, PLANNED_LAUNCHES
 
 
 def steps_of(schedule: Order) -> list[RunStep]:
@@ -73,3 +74,17 @@ def test_only_leaves_the_others_out_and_traces_are_never_timed() -> None:
     assert {step.series.experiment for step in schedule.evidence} == {"x_sme2_on", "x_sme2_off", "x_trace"}
     without_latencies = make_order(config(6, (1, 2)), 0, latencies=False)
     assert without_latencies.rounds == () and len(without_latencies.evidence) == 4
+
+
+@given(st.floats(2e6, 2e8), st.floats(0, 0.5), st.floats(20, 200))
+def test_launches_with_and_without_the_tracer_share_the_budget(
+    both_ns: float, start_s: float, budget_s: float
+) -> None:
+    """Where at least five cycles fit, all launches of both kinds end within it."""
+    pace = Pace(both_ns, start_s, both_ns / 2)
+    spent = 0.0
+    for traced, launches in ((None, PLANNED_LAUNCHES), (5, EXACT_ROUNDS)):
+        turns = plan(pace, 2, budget_s, None, traced)
+        spent += launches * turns.cycles * turns.turn_length * both_ns / 1e9
+        assert turns.cycles >= 1
+    assert spent <= max(budget_s, (PLANNED_LAUNCHES + EXACT_ROUNDS) * 3 * both_ns / 1e9)
