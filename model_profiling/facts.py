@@ -19,7 +19,7 @@ if TYPE_CHECKING:  # these need numpy and pydantic; querying a store does not
     from model_profiling.config.series import Series
     from model_profiling.runs import Latency, Result, Run, Times
     from model_profiling.runs.records import PairSpeedup
-    from model_profiling.statistics.latency import LatencySummary
+    from model_profiling.statistics.measure import LatencySummary
 
 Value: TypeAlias = str | int | float | bool | None
 ColumnKind = Literal["text", "whole", "number", "flag", "moment", "texts", "numbers"]

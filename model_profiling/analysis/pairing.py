@@ -19,9 +19,9 @@ from model_profiling.core.formatting import plural
 from model_profiling.program.category import Category
 from model_profiling.program.records import OperatorKey
 from model_profiling.runs.records import PairSpeedup
+from model_profiling.statistics.measure import Rounds
 from model_profiling.statistics.speedup import (
     Launches,
-    Rounds,
     Speedup,
     Verdict,
     Way,

@@ -17,15 +17,17 @@ from model_profiling.analysis.evidence import PlaceEvidence, gather_evidence
 from model_profiling.analysis.findings import Finding, Free, SeriesCase, identities
 from model_profiling.analysis.operators import DumpAnalysis, analyse_dump
 from model_profiling.analysis.pairing import Pairing, pair_series
+from model_profiling.analysis.sampling import InsideSeries, inside_series
 from model_profiling.analysis.series import SeriesAnalysis, series_of
 from model_profiling.config.series import Diagnostic, Pair, Series, first_of_each
 from model_profiling.core.errors import FormatError
 from model_profiling.core.formatting import plural
 from model_profiling.core.stdio import Progress, Silent
 from model_profiling.etdump.reader import read_timed
+from model_profiling.runner.samples import Samples
 from model_profiling.runs.folders import Programs
 from model_profiling.runs.journal import Entry
-from model_profiling.runs.records import PairSpeedup
+from model_profiling.runs.records import PairSpeedup, read_samples
 from model_profiling.runs.run import Run
 from model_profiling.statistics.speedup import Speedup, no_answer
 
@@ -298,3 +300,19 @@ CAUSES: tuple[Cause, ...] = (
 
 OBSERVATIONS: tuple[Cause, ...] = (matrix.precision_not_as_asked, sme2.wrong_layer_norms, sme2.misses_sme2)
 """What takes no operators from others: nothing bounds it, or it is about the whole."""
+
+
+def gather_inside(run: Run, analysed: Sequence[SeriesAnalysis]) -> tuple[InsideSeries, ...]:
+    """Sampling results of each sampled series; a file that cannot be read affects only its series."""
+    known = {found.series: found for found in analysed}
+    found = []
+    for series in run.series:
+        try:
+            samples = read_samples(run.path, run.result(series))
+        except FormatError as damaged:
+            nothing = Samples(hz=1, executions=0, threads=0, taken=0, unavailable=damaged.problem)
+            found.append(inside_series(series, nothing, None))
+            continue
+        if samples is not None:
+            found.append(inside_series(series, samples, known.get(series)))
+    return tuple(found)

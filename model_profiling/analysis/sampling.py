@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import Enum
 
@@ -13,10 +13,7 @@ from model_profiling.analysis.kernels import classify
 from model_profiling.analysis.operators import Operator
 from model_profiling.analysis.series import SeriesAnalysis
 from model_profiling.config.series import Series
-from model_profiling.core.errors import FormatError
 from model_profiling.runner.samples import SampledFunction, Samples
-from model_profiling.runs.records import read_samples
-from model_profiling.runs.run import Run
 
 FEWEST = 30
 """With fewer samples, an operator's time is not divided."""
@@ -169,19 +166,3 @@ def _described(samples: Samples, function: SampledFunction) -> tuple[str, Sample
     library = samples.files[function.file].name
     place = ": in no function" if function.start is None else f"+{function.start:#x}"
     return f"{library}{place}", SampledPart.WAITING if "threadpool" in library else SampledPart.UNNAMED
-
-
-def gather_inside(run: Run, analysed: Sequence[SeriesAnalysis]) -> tuple[InsideSeries, ...]:
-    """Sampling results of each sampled series; a file that cannot be read affects only its series."""
-    known = {found.series: found for found in analysed}
-    found = []
-    for series in run.series:
-        try:
-            samples = read_samples(run.path, run.result(series))
-        except FormatError as damaged:
-            nothing = Samples(hz=1, executions=0, threads=0, taken=0, unavailable=damaged.problem)
-            found.append(inside_series(series, nothing, None))
-            continue
-        if samples is not None:
-            found.append(inside_series(series, samples, known.get(series)))
-    return tuple(found)

@@ -23,8 +23,7 @@ from model_profiling.etdump.reader import CUT
 from model_profiling.program.graph_file import ProgramGraph
 from model_profiling.runs.records import Latency
 from model_profiling.runs.times import Times
-from model_profiling.statistics.latency import LatencySummary, summarize
-from model_profiling.statistics.measure import ENOUGH
+from model_profiling.statistics.measure import ENOUGH, LatencySummary, summarize
 
 FRAMEWORK = "Framework overhead"
 UNATTRIBUTED = "Unattributed"

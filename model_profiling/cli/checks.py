@@ -8,8 +8,8 @@ from pathlib import Path
 import click
 
 from model_profiling.cli import frame
-from model_profiling.cli.progress import shown_progress
 from model_profiling.core.formatting import plural, size
+from model_profiling.core.stdio import shown_progress
 from model_profiling.doctor import examine
 from model_profiling.doctor.checks import DEVICES
 from model_profiling.runner.cache import cache_root, remove_cache

@@ -10,7 +10,6 @@ import click
 from model_profiling.analysis.structure import Aspect
 from model_profiling.cli import frame
 from model_profiling.cli.frame import print_warnings
-from model_profiling.cli.progress import measuring
 from model_profiling.config import names
 from model_profiling.core import files
 from model_profiling.core.errors import InputError
@@ -184,7 +183,7 @@ def _measure(
 
     target, no_wait = parse_target(given.pop("target") or "auto"), given.pop("no_wait")
     options, run = ProfileOptions(target=target, **given), RunOptions(command_line=frame.command_line())
-    with measuring(frame.KEPT, quiet=quiet, no_wait=no_wait) as progress:
+    with frame.measuring(frame.KEPT, quiet=quiet, no_wait=no_wait) as progress:
         compared = compare_programs(a, b, options, run, **gates, progress=progress)
     if not quiet and not as_json:
         frame.say(f"A's run: {compared.a}\nB's run: {compared.b}\n")

@@ -6,9 +6,10 @@ or 0 for done, 1 if the answer is no. Library errors pass through to `main`.
 
 from __future__ import annotations
 
+import contextlib
 import math
 import re
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -16,7 +17,7 @@ import click
 
 from model_profiling.core.errors import InputError
 from model_profiling.core.formatting import in_short, no_command, printable
-from model_profiling.core.stdio import say_aside
+from model_profiling.core.stdio import Progress, say_aside, shown_progress
 
 if TYPE_CHECKING:
     from model_profiling.config.series import WarningLine
@@ -393,3 +394,17 @@ def print_warnings(lines: Sequence[WarningLine], *, quiet: bool) -> int:
         elif not quiet or line.weight is Weight.FAILED:
             warn(line.text)
     return 2 if failed else 0
+
+
+@contextlib.contextmanager
+def measuring(kept: str = "", *, quiet: bool, no_wait: bool = False) -> Iterator[Progress]:
+    """Show progress of a measurement; Ctrl-C says what is `kept`. With `no_wait`, refuse if somebody else
+    measures on this machine."""
+    from model_profiling.targets.machine_lock import may_wait
+
+    try:
+        with may_wait(not no_wait), shown_progress(lines=True, quiet=quiet) as progress:
+            yield progress
+    except KeyboardInterrupt as ended:
+        ended.args = ended.args or ((kept,) if kept else ())
+        raise

@@ -8,7 +8,6 @@ import click
 
 from model_profiling.cli import frame
 from model_profiling.cli.frame import page_facts, pages, print_warnings
-from model_profiling.cli.progress import measuring
 from model_profiling.core.number_formats import FORMATS_HELP
 from model_profiling.report import document as doc
 from model_profiling.report.document import render_terminal
@@ -79,7 +78,7 @@ def llm_command(
     """
     options = ProfileOptions(target=parse_target(target), **settings)
     run = RunOptions(force=force, command_line=frame.command_line())
-    with measuring(frame.KEPT, quiet=quiet, no_wait=no_wait) as progress:
+    with frame.measuring(frame.KEPT, quiet=quiet, no_wait=no_wait) as progress:
         outcome = profile_language(
             model, options, run, prompts=prompts, positions=positions, progress=progress
         )

@@ -12,9 +12,9 @@ from typing import Any
 import click
 
 from model_profiling.cli import frame
-from model_profiling.cli.progress import shown_progress
 from model_profiling.core.formatting import counts, plural
 from model_profiling.core.number_formats import FORMATS, FORMATS_HELP
+from model_profiling.core.stdio import shown_progress
 from model_profiling.export import ExportResult, export_model
 from model_profiling.export.records import BACKENDS
 from model_profiling.models import list_models

@@ -8,7 +8,6 @@ import click
 
 from model_profiling.cli import frame
 from model_profiling.cli.frame import print_warnings
-from model_profiling.cli.progress import measuring
 from model_profiling.config import names
 from model_profiling.core.number_formats import FORMATS_HELP
 from model_profiling.core.records import record_json
@@ -62,7 +61,7 @@ def optimize_command(
     Exits with 1 if nothing helps. Without an Arm CPU nothing is timed: rewrites are chosen by structure, and
     it exits with 0.
     """
-    with measuring(quiet=quiet, no_wait=no_wait) as progress:
+    with frame.measuring(quiet=quiet, no_wait=no_wait) as progress:
         outcome = optimize_model(
             model,
             ProfileOptions(target=parse_target(target), **settings),

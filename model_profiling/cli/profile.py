@@ -9,7 +9,6 @@ import click
 
 from model_profiling.cli import frame
 from model_profiling.cli.frame import page_facts, pages, print_answers, print_warnings
-from model_profiling.cli.progress import measuring
 from model_profiling.core.errors import InputError
 from model_profiling.core.number_formats import FORMATS, FORMATS_HELP, parse_format
 from model_profiling.core.records import record_json
@@ -82,7 +81,7 @@ def run_command(
         command_line=frame.command_line(),
         evidence=evidence,
     )
-    with measuring(frame.KEPT, quiet=quiet, no_wait=no_wait) as progress:
+    with frame.measuring(frame.KEPT, quiet=quiet, no_wait=no_wait) as progress:
         outcome = run_file(
             config,
             options,
@@ -200,7 +199,7 @@ def profile_command(
     """
     options = ProfileOptions(target=parse_target(target), **settings)
     run = RunOptions(force=force, command_line=frame.command_line(), evidence=evidence)
-    with measuring(frame.KEPT, quiet=quiet, no_wait=no_wait) as progress:
+    with frame.measuring(frame.KEPT, quiet=quiet, no_wait=no_wait) as progress:
         if len(dtypes) > 1:
             several = profile_dtypes(model, dtypes, options, run, progress=progress)
             outcomes = tuple(several.outcomes.values())

@@ -11,15 +11,14 @@ import click
 from model_profiling.analysis.run import RunAnalysis
 from model_profiling.cli import frame
 from model_profiling.cli.frame import page_facts, pages, print_answers
-from model_profiling.cli.progress import shown_progress
 from model_profiling.config import names
 from model_profiling.config.series import warning_lines
 from model_profiling.core.formatting import plural
+from model_profiling.core.stdio import shown_progress
 from model_profiling.report.analysis_json import outlook_facts
 from model_profiling.report.data import ReportData, report_data
 from model_profiling.report.document import Block, Heading, Paragraph, render_terminal
-from model_profiling.report.sections import advice
-from model_profiling.report.tool_files import series_blocks
+from model_profiling.report.sections import advice, series_blocks
 from model_profiling.report.verdict import answers
 from model_profiling.runs.folders import expand_runs
 from model_profiling.workflow.analyse import analyse, write_summary

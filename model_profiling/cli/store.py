@@ -48,7 +48,7 @@ def add(
     A run that is added again, even from another folder, is kept once; one that was continued since is
     updated. If a run cannot be added, the others are, and it exits with 1.
     """
-    from model_profiling.cli.progress import shown_progress
+    from model_profiling.core.stdio import shown_progress
     from model_profiling.store.labels import Labels
     from model_profiling.store.store import Store
 

@@ -11,7 +11,6 @@ import click
 
 from model_profiling.cli import frame
 from model_profiling.cli.frame import page_facts, pages
-from model_profiling.cli.progress import measuring
 from model_profiling.core.formatting import duration, listing, plural
 
 if TYPE_CHECKING:
@@ -82,7 +81,7 @@ def sweep_command(
     options = SweepOptions(folder, scheduler, resume=resume, store=opened)
     words = [word for word in frame.command_line() if word != "--resume"]
     advice = f"every cell that ended is kept; continue with: {shlex.join([*words, '--resume'])}"
-    with measuring(advice, quiet=quiet) as progress:
+    with frame.measuring(advice, quiet=quiet) as progress:
         ended = run_sweep(sweep, options, progress)
         return _show(ended, options, quiet=quiet, as_json=as_json)
 

@@ -17,7 +17,6 @@ from model_profiling.cli import frame
 from model_profiling.cli.frame import fail, say, warn
 from model_profiling.cli.main import main as sme2prof
 from model_profiling.cli.main import run_reporting_failures
-from model_profiling.cli.progress import shown_progress
 from model_profiling.compat import ArgumentParser
 from model_profiling.config import names
 from model_profiling.core import files
@@ -25,7 +24,7 @@ from model_profiling.core.errors import InputError
 from model_profiling.core.formatting import plural
 from model_profiling.core.hints import sme2prof as sme2prof_words
 from model_profiling.core.records import Check
-from model_profiling.core.stdio import Progress, checked_output
+from model_profiling.core.stdio import Progress, checked_output, shown_progress
 from model_profiling.runner.machine import target_kinds
 
 if TYPE_CHECKING:

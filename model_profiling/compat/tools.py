@@ -40,12 +40,12 @@ from model_profiling.program.etrecord import read_etrecord
 from model_profiling.report.breakdown import pair_table
 from model_profiling.report.csv_files import TEXT_COLUMNS, csv_paths, write_rows, write_stats, write_timeline
 from model_profiling.report.document import make_table, render_markdown, render_terminal
-from model_profiling.report.sections import changes_table
-from model_profiling.report.tool_files import KernelSection, evidence_of_file, kernel_document, series_blocks
+from model_profiling.report.kernel_view import KernelSection, evidence_of_file, kernel_document
+from model_profiling.report.sections import changes_table, series_blocks
 from model_profiling.runner.xnnpack_log import read_xnntrace
 from model_profiling.runs import Run, Times
 from model_profiling.runs.times import Timed, compare_timed, timed_as_kept
-from model_profiling.statistics.latency import LatencySummary, latency_warnings, summarize
+from model_profiling.statistics.measure import LatencySummary, latency_warnings, summarize
 from model_profiling.statistics.speedup import Speedup
 from model_profiling.workflow.analyse import analyse, kernel_sections
 

@@ -11,7 +11,6 @@ from typing import Literal
 
 from model_profiling.config.series import Series
 from model_profiling.core.errors import ProfilingError
-from model_profiling.core.number_formats import IN_NAMES
 from model_profiling.core.records import read_json_object
 from model_profiling.core.safe_read import stays_inside
 
@@ -66,6 +65,8 @@ _THREADS = re.compile(r"_t(\d{1,9})(?:_r\d+)?$")
 _ROUND = re.compile(r"_r(\d{1,9})$")
 _EXEC = re.compile(r"_exec_(?:e2e|all_runs|run\d+|ops_stats|operator_details|category_summary).*$")
 _MADE_OF_DUMPS = (BOUNDARIES, *DUMPS, ROBUST_STATS, KERNELS_CSV, "_timeline.csv", "_all_runs", ".csv")
+IN_NAMES = r"(?:fp32|fp16|int8-dynamic|int8|q8|int4(?:-\d+)?|own-\w+)(?:-kept)?(?:-optimized)?"
+"""Matches the word of a format in the name of a program; q8 is that of older tools."""
 _MODEL = re.compile(rf"^.+?_(?:xnnpack|portable)_{IN_NAMES}_(?=.)")
 _VARIANT = re.compile(rf"_((?:xnnpack|portable)_{IN_NAMES})$")
 
@@ -230,3 +231,27 @@ def earlier_name(run_dir: Path, moment: str) -> Path:
     while free.exists():
         free, number = run_dir.with_name(f"{name}-{number}"), number + 1
     return free
+
+
+def format_of_name(stem: str) -> str:
+    """Return the number format in a program's name `<model>_<backend>_<format>`; empty if it has none."""
+    match = re.search(rf"_({IN_NAMES})$", stem)
+    if match is None:
+        return ""
+    word = match[1].removesuffix("-optimized").removesuffix("-kept")
+    return "int8" if word == "q8" else re.sub(r"^int4-", "int4:", word)
+
+
+# int8 programs are named `_int8` here and `_q8` by older tools; either name finds the other's file.
+
+_TWINS: dict[str, str] = {"_q8": "_int8", "_int8": "_q8"}
+
+
+def under_either_name(path: Path) -> Path:
+    if not path.exists():
+        for mine, other in _TWINS.items():
+            if path.stem.endswith(mine):
+                twin = path.with_name(path.stem.removesuffix(mine) + other + path.suffix)
+                if twin.is_file():
+                    return twin
+    return path

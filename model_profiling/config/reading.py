@@ -19,12 +19,12 @@ from pydantic.fields import FieldInfo
 from pydantic_core import ErrorDetails
 
 from model_profiling.compat.earlier_config import json_cure, translate
+from model_profiling.config.names import under_either_name
 from model_profiling.config.series import Diagnostic, Series, warning_lines
 from model_profiling.config.settings import BUILTIN, Experiment, ProfileConfig, Side, shown
 from model_profiling.core.errors import InputError, ProfilingError
 from model_profiling.core.formatting import did_you_mean
 from model_profiling.core.hints import build_runners
-from model_profiling.core.number_formats import under_either_name
 from model_profiling.core.records import JsonObject, read_json_object
 from model_profiling.core.safe_read import MIB, is_too_deep, read_text
 from model_profiling.runner.machine import TargetChoice

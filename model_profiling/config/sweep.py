@@ -11,7 +11,7 @@ from typing import Annotated, Literal, TypeVar
 
 from pydantic import AfterValidator, BeforeValidator, Field, ValidationError, ValidationInfo, WithJsonSchema
 
-from model_profiling.config.names import variant_of, with_method
+from model_profiling.config.names import format_of_name, variant_of, with_method
 from model_profiling.config.reading import (
     ConfigError,
     Problem,
@@ -40,7 +40,7 @@ from model_profiling.config.settings import (
 )
 from model_profiling.core.errors import InputError
 from model_profiling.core.files import LONGEST_PATH
-from model_profiling.core.number_formats import format_of_name, parse_format
+from model_profiling.core.number_formats import parse_format
 from model_profiling.export.rewrites import choice_file
 from model_profiling.models.catalog import file_name_of
 from model_profiling.runner.machine import PowerMode, parse_target, place_of

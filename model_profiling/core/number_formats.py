@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterable
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Literal, get_args
 
 from model_profiling.core.errors import InputError
@@ -17,8 +15,6 @@ FORMATS: tuple[Named, ...] = get_args(Named)
 USUAL = FORMATS[:3]
 """The formats that a new model is checked in and a new sweep begins with."""
 FORMATS_HELP = f"{', '.join(FORMATS)}, int4:GROUP, or FILE.py:quantizer"
-IN_NAMES = r"(?:fp32|fp16|int8-dynamic|int8|q8|int4(?:-\d+)?|own-\w+)(?:-kept)?(?:-optimized)?"
-"""Matches the word of a format in the name of a program; q8 is that of older tools."""
 GROUP_STEP = 32
 """XNNPACK's groups of 4-bit weights are multiples of this."""
 
@@ -72,27 +68,3 @@ def parse_keep(pairs: Iterable[str]) -> tuple[str, ...]:
             raise InputError(f"'{pair}' does not say what to keep", "write MODULE=fp32, as features.0=fp32")
         modules.append(module)
     return tuple(dict.fromkeys(modules))
-
-
-def format_of_name(stem: str) -> str:
-    """Return the number format in a program's name `<model>_<backend>_<format>`; empty if it has none."""
-    match = re.search(rf"_({IN_NAMES})$", stem)
-    if match is None:
-        return ""
-    word = match[1].removesuffix("-optimized").removesuffix("-kept")
-    return "int8" if word == "q8" else re.sub(r"^int4-", "int4:", word)
-
-
-# int8 programs are named `_int8` here and `_q8` by older tools; either name finds the other's file.
-
-_TWINS: dict[str, str] = {"_q8": "_int8", "_int8": "_q8"}
-
-
-def under_either_name(path: Path) -> Path:
-    if not path.exists():
-        for mine, other in _TWINS.items():
-            if path.stem.endswith(mine):
-                twin = path.with_name(path.stem.removesuffix(mine) + other + path.suffix)
-                if twin.is_file():
-                    return twin
-    return path

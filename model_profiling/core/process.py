@@ -358,14 +358,13 @@ def _kill_started(pid: int, mark: str) -> bool:
     return killed
 
 
+@dataclass
 class Keeper:
     """Starts the keeper when there is first something to keep, and talks to it."""
 
-    def __init__(self) -> None:
-        self._lock = threading.Lock()
-        self._running: dict[str, int] = {}
-        self._process: subprocess.Popen[bytes] | None = None
-        atexit.register(self._let_go)
+    _lock: threading.Lock = field(default_factory=threading.Lock)
+    _running: dict[str, int] = field(default_factory=dict)
+    _process: subprocess.Popen[bytes] | None = None
 
     def note(self, mark: str, pid: int | None) -> None:
         """Note that `pid` was started under `mark` (0: is about to be), or that it ended (None). The keeper
@@ -393,7 +392,7 @@ class Keeper:
             if self._process.stdin is not None:
                 self._process.stdin.write(line.encode())
 
-    def _let_go(self) -> None:
+    def let_go(self) -> None:
         """At exit, end an idle keeper: in many containers nobody reaps orphans."""
         with self._lock:
             if self._process is not None and not self._running:
@@ -402,6 +401,7 @@ class Keeper:
 
 
 _keeper = Keeper()
+atexit.register(_keeper.let_go)
 
 
 def keep() -> None:

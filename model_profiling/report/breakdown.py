@@ -33,7 +33,7 @@ from model_profiling.core.formatting import (
 )
 from model_profiling.report.data import PairReport, ReportData, headline_pair
 from model_profiling.report.document import Code, Number, ShownTable, TableColumn, Text, make_table
-from model_profiling.statistics.latency import LatencySummary
+from model_profiling.statistics.measure import LatencySummary
 from model_profiling.statistics.speedup import Speedup, Verdict
 
 # Columns and cells that several tables share.

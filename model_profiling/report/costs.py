@@ -1,13 +1,16 @@
-"""The report's sections on memory, loading, accuracy by layer and threads."""
+"""The report's sections on memory, loading, accuracy by layer, threads, and samples inside operators."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+import functools
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import asdict
 
+from model_profiling.analysis.sampling import FEWEST, InsideOperator, InsideSeries, SampledPart
 from model_profiling.analysis.series_views import AtThreads, MemoryUse, ThreadCurve, thread_curve
 from model_profiling.config import names
-from model_profiling.core.formatting import MISSING, listing, milliseconds, percent, plural, size
+from model_profiling.config.series import Series
+from model_profiling.core.formatting import MISSING, capitalized, listing, milliseconds, percent, plural, size
 from model_profiling.program.records import Kept, LayerNoise, NoiseByLayer
 from model_profiling.report import charts as draw
 from model_profiling.report import document as doc
@@ -251,3 +254,43 @@ def threads_of(data: ReportData) -> ThreadCurve | None:
     )
     on_sme2 = data.has_sme2 is True and spoken.sme2 is True
     return thread_curve(spoken.series.experiment, measured, has_sme2=on_sme2)
+
+
+# Inside operators: which kernels take their time, from a sampled run.
+
+_SAMPLED_SHOWN = 15
+
+
+def inside_operators(data: ReportData) -> list[doc.Block]:
+    return [block for found in data.inside for block in _sampled_series(found, data.run.series)]
+
+
+def _sampled_series(found: InsideSeries, every: Collection[Series]) -> Iterator[doc.Block]:
+    yield from doc.make_list(f"{capitalized(note)}." for note in found.notes)
+    if not found.samples:
+        return
+    yield doc.Paragraph(
+        f"{found.series.spoken(every)}: {plural(found.samples, 'sample')}, at most {found.hz} per second and "
+        "thread, from a separate run (no latency comes from it)."
+    )
+    ordered = sorted(found.operators, key=lambda each: -(each.operator.typical_ms if each.operator else 0.0))
+    # Under an emulator, samples prove which kernels ran, but how often says nothing.
+    parts = [part for part in SampledPart if found.shown and any(part in each.parts for each in ordered)]
+    columns: tuple[doc.TableColumn[InsideOperator], ...] = (
+        doc.TableColumn("operator", lambda each: each.name),
+        doc.Number("samples", lambda each: str(each.samples)),
+        *(doc.Number(part.value, functools.partial(_part_share, part)) for part in parts),
+        doc.TableColumn(
+            "mostly in", lambda each: doc.Code(each.kernels[0].name) if each.kernels else MISSING
+        ),
+    )
+    yield doc.table_of(ordered[:_SAMPLED_SHOWN], columns)
+    if parts:
+        yield doc.Paragraph(
+            "Shares of an operator's samples: parts add up to the operator. "
+            f"Below {FEWEST} samples nothing is divided."
+        )
+
+
+def _part_share(part: SampledPart, each: InsideOperator) -> str:
+    return percent(each.parts.get(part, 0.0)) if each.enough else MISSING

@@ -12,8 +12,8 @@ from model_profiling.analysis.coverage import Outlook, outlook_of, sme2_by_opera
 from model_profiling.analysis.evidence import NotTested, PlaceEvidence, gather_evidence, not_tested
 from model_profiling.analysis.findings import Finding
 from model_profiling.analysis.pairing import Pairing
-from model_profiling.analysis.run import RunAnalysis, pair_answer
-from model_profiling.analysis.sampling import InsideSeries, gather_inside
+from model_profiling.analysis.run import RunAnalysis, gather_inside, pair_answer
+from model_profiling.analysis.sampling import InsideSeries
 from model_profiling.analysis.series import SeriesAnalysis
 from model_profiling.config import names
 from model_profiling.config.series import Diagnostic, Pair, Series, WarningLine, warning_lines
@@ -22,7 +22,7 @@ from model_profiling.core.formatting import capitalized, counts, listing, plural
 from model_profiling.facts import MeasuredSeries
 from model_profiling.runs import Manifest, Run, Times
 from model_profiling.runs.records import PairParity
-from model_profiling.statistics.latency import LatencySummary
+from model_profiling.statistics.measure import LatencySummary
 from model_profiling.statistics.speedup import Speedup, Verdict
 
 PARITY = "outputs"
@@ -345,7 +345,7 @@ def headline_series(data: ReportData) -> SeriesAnalysis | None:
 def mismatched(data: ReportData) -> Iterator[tuple[str, PairParity]]:
     for place in data.evidence:
         for found in place.parity:
-            if found.parity is not None and not found.parity.agrees:
+            if found.verdict == "mismatch":
                 yield place.source, found
 
 

@@ -19,7 +19,7 @@ from model_profiling.report.breakdown import ShownTimes, break_down, change_cell
 from model_profiling.report.charts import Channel, Row, band, layer, named, titled
 from model_profiling.report.data import ExperimentReport, ReportData
 from model_profiling.report.document import Chart
-from model_profiling.statistics.latency import LatencySummary
+from model_profiling.statistics.measure import LatencySummary
 
 # Where the time goes, as stacked bars of one side, two, or several runs.
 

@@ -6,16 +6,14 @@ the number of operators, operations and bytes.
 
 from __future__ import annotations
 
-import functools
 from collections import Counter
 from collections.abc import Collection, Iterator, Sequence
 
 from model_profiling.analysis.coverage import FACTORS_FROM, IN_EMULATION, Outlook, Projection, Sme2Coverage
 from model_profiling.analysis.evidence import PlaceEvidence, SeriesEvidence
-from model_profiling.analysis.findings import Finding
+from model_profiling.analysis.findings import Finding, where
 from model_profiling.analysis.operators import Operator
 from model_profiling.analysis.pairing import OperatorPair, Pairing
-from model_profiling.analysis.sampling import FEWEST, InsideOperator, InsideSeries, SampledPart
 from model_profiling.analysis.series import SeriesAnalysis
 from model_profiling.config import names
 from model_profiling.config.series import Series
@@ -31,6 +29,7 @@ from model_profiling.core.formatting import (
 from model_profiling.program.category import Category
 from model_profiling.report import breakdown
 from model_profiling.report import document as doc
+from model_profiling.report.costs import inside_operators
 from model_profiling.report.data import ReportData, headline_series
 from model_profiling.report.explorers import (
     explore_operators,
@@ -194,7 +193,6 @@ def changes_table(
 
 _FINDINGS_SHOWN = 12
 _OPERATORS_SHOWN = 5
-_SAMPLED_SHOWN = 15
 
 
 def sme2(data: ReportData) -> list[doc.Block]:
@@ -391,39 +389,35 @@ def _spent(finding: Finding, operators: Sequence[Operator]) -> str:
     return f": {breakdown.break_down(finding.found_in).of(operators).cells[0]} ms"
 
 
-# Inside operators: which kernels take their time, from a sampled run.
+# One series in short, for a terminal.
 
 
-def inside_operators(data: ReportData) -> list[doc.Block]:
-    return [block for found in data.inside for block in _sampled_series(found, data.run.series)]
-
-
-def _sampled_series(found: InsideSeries, every: Collection[Series]) -> Iterator[doc.Block]:
-    yield from doc.make_list(f"{capitalized(note)}." for note in found.notes)
-    if not found.samples:
-        return
-    yield doc.Paragraph(
-        f"{found.series.spoken(every)}: {plural(found.samples, 'sample')}, at most {found.hz} per second and "
-        "thread, from a separate run (no latency comes from it)."
-    )
-    ordered = sorted(found.operators, key=lambda each: -(each.operator.typical_ms if each.operator else 0.0))
-    # Under an emulator, samples prove which kernels ran, but how often says nothing.
-    parts = [part for part in SampledPart if found.shown and any(part in each.parts for each in ordered)]
-    columns: tuple[doc.TableColumn[InsideOperator], ...] = (
-        doc.TableColumn("operator", lambda each: each.name),
-        doc.Number("samples", lambda each: str(each.samples)),
-        *(doc.Number(part.value, functools.partial(_share, part)) for part in parts),
-        doc.TableColumn(
-            "mostly in", lambda each: doc.Code(each.kernels[0].name) if each.kernels else MISSING
-        ),
-    )
-    yield doc.table_of(ordered[:_SAMPLED_SHOWN], columns)
-    if parts:
+def series_blocks(series: SeriesAnalysis, most: int = 5) -> Iterator[doc.Block]:
+    yield doc.Heading(f"{series.name}: {plural(series.runs, 'run')} with the tracer on")
+    longest = sorted(series.operators, key=lambda operator: -operator.typical_ms)[:most]
+    if series.times.are_shown:
+        yield doc.Paragraph(f"times are the {series.taken_from}")
+        yield breakdown.series_table(series)
+        shown = breakdown.break_down(series)
+        rows = [
+            (operator.name, *shown.of([operator]).cells, where(operator) or operator.place)
+            for operator in longest
+        ]
+        yield doc.make_table(("operator", "ms", "share", "where"), rows, numbers=(1, 2))
+    else:
         yield doc.Paragraph(
-            "Shares of an operator's samples: parts add up to the operator. "
-            f"Below {FEWEST} samples nothing is divided."
+            f"from {series.times.origin}: its times are not valid latencies and are not shown"
         )
-
-
-def _share(part: SampledPart, each: InsideOperator) -> str:
-    return percent(each.parts.get(part, 0.0)) if each.enough else MISSING
+        counts = [
+            (category.value, str(sum(operator.category is category for operator in series.operators)))
+            for category in series.breakdown.categories
+        ]
+        yield doc.make_table(("category", "operators"), counts, numbers=(1,))
+    portable = [operator for operator in series.operators if not operator.delegated]
+    if portable and series.times.are_shown:
+        share = percent(series.spent_by(portable).share)
+        yield doc.Paragraph(
+            f"portable: {len(portable)} of {plural(len(series.operators), 'operator')}, {share}"
+        )
+    if unknown := sorted({operator.type for operator in series.operators if not operator.known}):
+        yield doc.Paragraph(f"unknown operators, counted as Other: {', '.join(unknown)}")

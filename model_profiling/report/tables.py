@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, TypeAlias
 
 from model_profiling import facts as run_facts
@@ -209,9 +209,3 @@ class AnalysedRun(RunAnalysis):
         from model_profiling.report.run_report import run_cell
 
         return render_markdown(run_cell(report_data(self.run, self)))
-
-
-def analysed(facts: RunAnalysis) -> AnalysedRun:
-    if isinstance(facts, AnalysedRun):
-        return facts
-    return AnalysedRun(**{field.name: getattr(facts, field.name) for field in fields(facts)})

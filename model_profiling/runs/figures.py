@@ -29,8 +29,14 @@ from model_profiling.runs.manifest import Ended, Machine, ScheduleFacts, State
 from model_profiling.runs.records import PairParity, RobustStats, TracerCost
 from model_profiling.runs.schedule import TRACED_ROUNDS, Order
 from model_profiling.runs.times import compare_timed, timed, times_of_mode
-from model_profiling.statistics.latency import Interruptions, LatencySummary, latency_warnings, summarize
-from model_profiling.statistics.measure import disturbance, interrupted_share
+from model_profiling.statistics.measure import (
+    Interruptions,
+    LatencySummary,
+    disturbance,
+    interrupted_share,
+    latency_warnings,
+    summarize,
+)
 from model_profiling.statistics.parity import Parity, Values, compare_arrays, together
 from model_profiling.statistics.speedup import PRECISION, compare_rounds
 

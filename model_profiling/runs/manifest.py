@@ -13,6 +13,7 @@ from model_profiling.config.series import Diagnostic, Pair, Series, StandsFor, S
 from model_profiling.core.errors import FormatError
 from model_profiling.core.records import JsonObject, parse_record, read_json_object, read_record
 from model_profiling.core.safe_read import is_there, stays_inside
+from model_profiling.runner.features import is_arm
 from model_profiling.runner.machine import MachineFacts
 from model_profiling.runner.result import OutputFacts
 from model_profiling.runs.times import Times, times_of_mode
@@ -294,7 +295,7 @@ class Manifest:
     def is_arm(self) -> bool | None:
         """Whether the CPU that ran it is an Arm CPU, real or emulated; None if unknown."""
         before = self.machine.before
-        return before.is_arm if before and before.machine else None
+        return is_arm(before.machine) if before and before.machine else None
 
     def result_of(self, path: Path, run_dir: Path) -> Result | None:
         """Return the result that a dump, or a file made from one, belongs to."""

@@ -20,8 +20,7 @@ from model_profiling.runner.samples import Samples
 from model_profiling.runs.costs import Loading, Memory
 from model_profiling.runs.manifest import Manifest, Result, read_manifest
 from model_profiling.runs.times import Times
-from model_profiling.statistics.latency import LatencySummary
-from model_profiling.statistics.measure import Measure
+from model_profiling.statistics.measure import LatencySummary, Measure
 from model_profiling.statistics.parity import Parity
 from model_profiling.statistics.speedup import Speedup, Unit
 

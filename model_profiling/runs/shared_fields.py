@@ -17,8 +17,8 @@ from types import NoneType, UnionType
 from typing import Any, Literal, TypeVar, Union, get_args, get_origin, get_type_hints
 
 from model_profiling.config import names
+from model_profiling.config.names import IN_NAMES
 from model_profiling.config.series import KINDS, NOTE, default_label, switch_in_name
-from model_profiling.core.number_formats import IN_NAMES
 from model_profiling.runner.features import FEATURES, SME2_ONLY
 from model_profiling.runner.machine import PlatformName, TargetKind
 from model_profiling.statistics.speedup import Speedup

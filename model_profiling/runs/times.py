@@ -25,12 +25,11 @@ from model_profiling.core.records import read_json_object, read_table
 from model_profiling.core.safe_read import is_regular, open_regular
 from model_profiling.runner.features import SME2_ONLY
 from model_profiling.runs.journal import Journal
-from model_profiling.statistics.measure import EXACT_ROUNDS, Rule, Turns, disturbance
+from model_profiling.statistics.measure import EXACT_ROUNDS, Rounds, Rule, Turns, disturbance
 from model_profiling.statistics.speedup import (
     CONFIDENCE,
     PRACTICAL_THRESHOLD,
     Launches,
-    Rounds,
     Speedup,
     Terms,
     Way,

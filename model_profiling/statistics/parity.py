@@ -82,10 +82,6 @@ class Parity:
     verdict: Verdict
 
     @property
-    def agrees(self) -> bool:
-        return self.verdict != "mismatch"
-
-    @property
     def another_top1(self) -> bool:
         """Whether anywhere another score is now the highest."""
         return any(output.top1_differs for output in self.outputs)

@@ -28,7 +28,7 @@ from model_profiling.core.errors import InputError
 from model_profiling.core.formatting import plural
 from model_profiling.statistics import intervals
 from model_profiling.statistics.intervals import SPENT, Floats, can_reach, centre, level, student_p
-from model_profiling.statistics.measure import EXACT_ROUNDS, MARKS, Measure, Turns, unequal_error
+from model_profiling.statistics.measure import EXACT_ROUNDS, MARKS, Measure, Rounds, Turns, unequal_error
 
 if TYPE_CHECKING:
     from typing_extensions import Unpack
@@ -36,8 +36,6 @@ if TYPE_CHECKING:
 Launches = Sequence[Turns]
 """One experiment's launches, empty where failed. Turn `i` of launch `j` is the same cycle everywhere; it is
 empty if none of its inferences counts."""
-Rounds = Sequence[Sequence[float]]
-"""Iteration latencies of each round; empty for a round that failed."""
 Way = Literal["lockstep", "rounds", "apart"]
 """Programs took turns; their processes alternated; or they were measured at different times."""
 Unit = Literal["round", "launch"]

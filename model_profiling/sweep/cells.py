@@ -15,13 +15,12 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Literal
 
-from model_profiling.config.names import earlier_name, variant_of, with_method
+from model_profiling.config.names import earlier_name, format_of_name, variant_of, with_method
 from model_profiling.config.settings import ProfileConfig
 from model_profiling.config.sweep import SweepCase, SweepConfig, SweepRung
 from model_profiling.core import files
 from model_profiling.core.errors import InputError
 from model_profiling.core.files import LockFile
-from model_profiling.core.number_formats import format_of_name
 from model_profiling.core.records import read_json_object, read_record, record_json
 from model_profiling.core.safe_read import is_there
 from model_profiling.models import registry

@@ -240,7 +240,7 @@ def outputs_agree(run: CheckedRun, wrong: list[str]) -> str:
     wrong += [
         f"the outputs of {pair.candidate} differ from those of {pair.baseline}"
         for pair in parity
-        if pair.parity is not None and not pair.parity.agrees
+        if pair.verdict == "mismatch"
     ]
     return "the outputs are the same, except for rounding"
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 from collections import Counter
 from collections.abc import Sequence
+from dataclasses import fields
 from os import PathLike
 from pathlib import Path
 
@@ -22,8 +23,8 @@ from model_profiling.report.analysis_json import analysis_summary
 from model_profiling.report.csv_files import write_csv_files
 from model_profiling.report.data import ReportData, report_data
 from model_profiling.report.document import render_markdown
-from model_profiling.report.tables import AnalysedRun, analysed
-from model_profiling.report.tool_files import KernelSection, evidence_of_file, kernel_document
+from model_profiling.report.kernel_view import KernelSection, evidence_of_file, kernel_document
+from model_profiling.report.tables import AnalysedRun
 from model_profiling.runs import Evidence, Manifest, Run, Times
 from model_profiling.runs.folders import no_run, refuse_links_out
 from model_profiling.runs.journal import Journal
@@ -64,7 +65,7 @@ def analyse(
     # In a folder, other dumps still count; a dump that the user named must be readable.
     folder = isinstance(source, Run) or (isinstance(source, str | PathLike) and Path(source).is_dir())
     facts = analyse_run(run, run.programs(*named), tolerant=folder, progress=progress)
-    return analysed(facts)
+    return AnalysedRun(**{field.name: getattr(facts, field.name) for field in fields(facts)})
 
 
 def write_analysis(analysis: RunAnalysis, out: StrPath | None = None) -> tuple[Path, ...]:

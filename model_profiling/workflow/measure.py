@@ -35,7 +35,7 @@ from model_profiling.report.analysis_json import summary_facts
 from model_profiling.report.data import ReportData, report_data
 from model_profiling.report.document import render_markdown
 from model_profiling.report.run_report import run_cell, run_document, summary_document
-from model_profiling.report.tables import AnalysedRun, analysed
+from model_profiling.report.tables import AnalysedRun
 from model_profiling.report.verdict import RunAnswers, answers
 from model_profiling.runner.features import closure
 from model_profiling.runner.features import ladder as features_ladder
@@ -52,9 +52,9 @@ from model_profiling.workflow.analyse import (
     evidence_of,
     keep_evidence,
     lacks_sme2,
-    write_analysis,
     write_kernel_lists,
     write_kernel_view,
+    write_summary,
 )
 from model_profiling.workflow.report import write_page
 
@@ -100,7 +100,7 @@ class RunOutcome:
     @property
     def analysis(self) -> AnalysedRun | None:
         """Tables and facts of its dumps; None if it made none."""
-        return analysed(self.data.analysis) if self.data.analysis else None
+        return self.data.analysis if isinstance(self.data.analysis, AnalysedRun) else None
 
     @property
     def answers(self) -> RunAnswers:
@@ -293,9 +293,9 @@ def publish(
     ended = concluded(measured)
     run = Run.open(place.path, manifest=ended)
     analysis = analyse(run, progress=progress) if run.dumps else None
-    if analysis is not None:
-        write_analysis(analysis)
     data = report_data(run, analysis)
+    if analysis is not None:
+        write_summary(data, analysis)
     report = write_page(run_document(data), run.path / names.REPORT, data.title)
     summary = summary_facts(data)
     files.write_json(run.files.summary("json"), summary)

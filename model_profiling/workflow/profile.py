@@ -11,13 +11,14 @@ from typing import Annotated, Any
 from pydantic import BeforeValidator, Field, model_validator
 
 from model_profiling.config import names
+from model_profiling.config.names import under_either_name
 from model_profiling.config.series import Diagnostic, WarningLine, warning_lines
 from model_profiling.config.settings import Inputs, ProfileConfig, Schedule
 from model_profiling.core import files
 from model_profiling.core.errors import InputError, ProfilingError, SetupError
 from model_profiling.core.files import as_path
 from model_profiling.core.formatting import duration
-from model_profiling.core.number_formats import parse_format, under_either_name
+from model_profiling.core.number_formats import parse_format
 from model_profiling.core.stdio import Progress, Silent
 from model_profiling.export import exporter
 from model_profiling.export.exporter import export_model, versions

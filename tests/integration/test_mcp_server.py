@@ -368,7 +368,7 @@ def test_without_the_extra_one_line_says_what_to_install(sme2prof, monkeypatch, 
 
 def test_a_driven_command_ends_with_who_drives_it() -> None:
     code = (
-        "import time; from model_profiling.cli.progress import shown_progress\n"
+        "import time; from model_profiling.core.stdio import shown_progress\n"
         "with shown_progress() as progress:\n"
         "    progress.stage('measuring'); progress.advance(1, 2); time.sleep(60)"
     )

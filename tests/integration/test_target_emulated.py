@@ -59,7 +59,7 @@ def test_sme2_kernels_run_when_on_and_none_when_off(emulated, exported, tmp_path
         saved_outputs(tmp_path / "off_runner.json"),
         quantized=dtype == "int8",
     )
-    assert parity.agrees, parity
+    assert parity.verdict != "mismatch", parity
     assert parity.outputs[0].rms_of_rms < 0.01 and not parity.outputs[0].top1_differs
 
     assert not on.timings_are_latency and not off.timings_are_latency

@@ -28,7 +28,7 @@ from model_profiling.report.run_charts import (
 )
 from model_profiling.report.run_report import run_document
 from model_profiling.runs import Metrics, Run, Times
-from model_profiling.statistics.latency import summarize
+from model_profiling.statistics.measure import summarize
 from model_profiling.workflow.report import gather_report
 
 Charts = dict[str, Chart]

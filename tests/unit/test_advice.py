@@ -25,7 +25,7 @@ from model_profiling.report.data import report_data
 from model_profiling.report.verdict import answers
 from model_profiling.runs import Times, run
 from model_profiling.runs.records import Latency
-from model_profiling.statistics.latency import summarize
+from model_profiling.statistics.measure import summarize
 
 CONV = ("Convolution (NHWC, F16) IGEMM #1", 1000)
 PART = ("DELEGATE_CALL", [CONV])

@@ -5,9 +5,9 @@ from typing import Any
 
 import pytest
 
+from model_profiling.config.names import under_either_name
 from model_profiling.config.reading import parse_config
 from model_profiling.config.settings import ProfileConfig
-from model_profiling.core.number_formats import under_either_name
 from model_profiling.runs.begin import OnCpu, fit_to_machine
 
 PLAIN_ARM = ("dotprod", "fp16")

@@ -33,7 +33,7 @@ from model_profiling.report.verdict import answers
 from model_profiling.runs import Manifest, Metrics, Result, Run, Times
 from model_profiling.runs.manifest import TargetFacts
 from model_profiling.runs.records import Latency, TracerCost
-from model_profiling.statistics.latency import summarize
+from model_profiling.statistics.measure import summarize
 from model_profiling.statistics.speedup import Speedup, Verdict
 
 NAMES = (

@@ -146,7 +146,7 @@ def test_a_terminal_shows_the_stage_while_torchs_output_is_kept_back() -> None:
     """On a real terminal: what export captures from stderr must not swallow the live line."""
     code = (
         "import time\n"
-        "from model_profiling.cli.progress import shown_progress\n"
+        "from model_profiling.core.stdio import shown_progress\n"
         "from model_profiling.export.accuracy import quietly\n"
         "with shown_progress() as progress, quietly() as kept:\n"
         "    progress.stage('lowering to xnnpack'); print('chatter')\n"

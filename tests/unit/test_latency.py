@@ -15,8 +15,7 @@ from model_profiling.core.errors import InputError
 from model_profiling.runner.machine import DeviceState, MachineFacts
 from model_profiling.runs.figures import machine_warnings
 from model_profiling.runs.manifest import Machine
-from model_profiling.statistics.latency import Interruptions, latency_warnings, summarize
-from model_profiling.statistics.measure import Measure
+from model_profiling.statistics.measure import Interruptions, Measure, latency_warnings, summarize
 
 
 @pytest.fixture

@@ -14,8 +14,7 @@ from made_up_turns import CLOCK_STEP, NOISES, Floats, made_up, made_up_operator
 from said import says
 
 from model_profiling.core.errors import InputError
-from model_profiling.statistics.latency import latency_warnings
-from model_profiling.statistics.measure import plan_turns
+from model_profiling.statistics.measure import latency_warnings, plan_turns
 from model_profiling.statistics.speedup import (
     Launches,
     Speedup,

@@ -22,8 +22,7 @@ from model_profiling.report.verdict import RunAnswers, answers
 from model_profiling.runs import Latency, Manifest, Metrics, Result, Run, Times
 from model_profiling.runs.manifest import Machine, TargetFacts
 from model_profiling.runs.records import PairParity, PairSpeedup
-from model_profiling.statistics.latency import Interruptions, summarize
-from model_profiling.statistics.measure import Measure
+from model_profiling.statistics.measure import Interruptions, Measure, summarize
 from model_profiling.statistics.parity import Parity, compare_arrays, together
 from model_profiling.statistics.speedup import Speedup, compare_rounds
 from model_profiling.targets import MachineFacts

@@ -21,7 +21,7 @@ from model_profiling.runs.records import (
     read_evidence,
     read_metrics,
 )
-from model_profiling.statistics.latency import summarize
+from model_profiling.statistics.measure import summarize
 from model_profiling.statistics.parity import Parity
 from model_profiling.statistics.speedup import compare_rounds
 from model_profiling.targets import MachineFacts

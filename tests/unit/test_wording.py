@@ -30,7 +30,7 @@ from model_profiling.report.comparison_document import junit_xml
 from model_profiling.runner.machine import MachineFacts
 from model_profiling.runs.figures import machine_warnings
 from model_profiling.runs.manifest import Machine
-from model_profiling.statistics.latency import latency_warnings
+from model_profiling.statistics.measure import latency_warnings
 
 
 def test_numbers_for_people() -> None:

@@ -25,8 +25,9 @@ from model_profiling.analysis.findings import (
 from model_profiling.analysis.matching import matrix_operators
 from model_profiling.analysis.operators import Operator
 from model_profiling.analysis.series import SeriesAnalysis
+from model_profiling.config.names import format_of_name
 from model_profiling.core.formatting import listing, plural, size
-from model_profiling.core.number_formats import FORMATS, format_of_name
+from model_profiling.core.number_formats import FORMATS
 from model_profiling.program.category import MATRIX, Category
 from model_profiling.program.flow import Flow, Place, Step, Value
 from model_profiling.program.language import Phase, language_model

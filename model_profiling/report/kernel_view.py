@@ -1,12 +1,11 @@
-"""The output of the tools under `tools/`."""
+"""The kernel view: which kernels ran in two runs side by side, and which were only configured."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from model_profiling.analysis.evidence import SeriesEvidence
-from model_profiling.analysis.findings import where
 from model_profiling.analysis.kernels import (
     UNKNOWN,
     KernelPair,
@@ -16,43 +15,9 @@ from model_profiling.analysis.kernels import (
     sme_verdict,
     unknown_kernels,
 )
-from model_profiling.analysis.series import SeriesAnalysis
 from model_profiling.config.series import Series
-from model_profiling.core.formatting import MISSING, percent, plural
-from model_profiling.report.breakdown import break_down, series_table
+from model_profiling.core.formatting import MISSING, plural
 from model_profiling.report.document import Block, Code, Heading, Paragraph, make_list, make_table
-
-# One series in short, for a terminal.
-
-
-def series_blocks(series: SeriesAnalysis, most: int = 5) -> Iterator[Block]:
-    yield Heading(f"{series.name}: {plural(series.runs, 'run')} with the tracer on")
-    longest = sorted(series.operators, key=lambda operator: -operator.typical_ms)[:most]
-    if series.times.are_shown:
-        yield Paragraph(f"times are the {series.taken_from}")
-        yield series_table(series)
-        shown = break_down(series)
-        rows = [
-            (operator.name, *shown.of([operator]).cells, where(operator) or operator.place)
-            for operator in longest
-        ]
-        yield make_table(("operator", "ms", "share", "where"), rows, numbers=(1, 2))
-    else:
-        yield Paragraph(f"from {series.times.origin}: its times are not valid latencies and are not shown")
-        counts = [
-            (category.value, str(sum(operator.category is category for operator in series.operators)))
-            for category in series.breakdown.categories
-        ]
-        yield make_table(("category", "operators"), counts, numbers=(1,))
-    portable = [operator for operator in series.operators if not operator.delegated]
-    if portable and series.times.are_shown:
-        share = percent(series.spent_by(portable).share)
-        yield Paragraph(f"portable: {len(portable)} of {plural(len(series.operators), 'operator')}, {share}")
-    if names := sorted({operator.type for operator in series.operators if not operator.known}):
-        yield Paragraph(f"unknown operators, counted as Other: {', '.join(names)}")
-
-
-# The kernel view: which kernels ran in two runs side by side, and which were only configured.
 
 
 @dataclass(frozen=True, slots=True)
