@@ -46,7 +46,6 @@ def test_damaged_files_of_every_kind_are_refused_or_read(tmp_path: Path) -> None
 
 OWN = {
     *(
-        "compat/source_build.py",
         "mcp_server/jobs.py",
         "report/charts.py",
     ),

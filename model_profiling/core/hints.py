@@ -63,10 +63,10 @@ def with_another_python() -> str:
 
 
 def build_runners() -> str:
-    """A command that builds runners from ExecuTorch's source, from a clone or from an installed wheel."""
+    """A command that puts runners where configs of the earlier kit name them, from a clone or a wheel."""
     if (_SCRIPTS / "build_runners.sh").is_file():
         return shlex.join(["bash", str(_SCRIPTS / "build_runners.sh")])
-    return shlex.join([sys.executable, "-m", "model_profiling.compat.source_build"])
+    return shlex.join([sys.executable, "-m", "model_profiling.compat.build_runners"])
 
 
 def sme2prof(*words: str) -> str:

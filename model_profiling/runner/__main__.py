@@ -15,7 +15,7 @@ from model_profiling.runner.fetching import pip
 _LONGEST_S = 7200.0
 
 
-def run_program(work: Callable[[], int], interrupted: str = "error: interrupted") -> int:
+def run_program(work: Callable[[], int]) -> int:
     """Call `work` and show its progress; return the exit code."""
     end_like_ctrl_c()
     try:
@@ -25,7 +25,7 @@ def run_program(work: Callable[[], int], interrupted: str = "error: interrupted"
         say(f"error: {problem}")
         return 2
     except KeyboardInterrupt:
-        say(interrupted)
+        say("error: interrupted")
         return 130
 
 

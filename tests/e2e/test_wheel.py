@@ -325,7 +325,7 @@ def test_who_lacks_executorch_is_told_in_one_line_what_installs_it(readers: Envi
     (readers.work / "c.json").write_text(json.dumps(wrong))
     checked = readers.run("sme2prof", "config", "check", "c.json")
     said = checked.stdout + checked.stderr
-    assert f"({readers.python} -m model_profiling.compat.source_build)" in said and ".sh" not in said
+    assert f"({readers.python} -m model_profiling.compat.build_runners)" in said and ".sh" not in said
     (readers.work / "no.log").write_text("nothing\n")
     words = ("--xnntrace", "no.log", "--out", "k.csv", "--model-id", "m")
     told = readers.run("sme2prof-xnntrace-to-kernels", *words)
