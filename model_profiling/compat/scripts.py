@@ -7,9 +7,8 @@ import functools
 import re
 import sys
 from collections.abc import Callable, Sequence
-from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import click
 
@@ -21,14 +20,8 @@ from model_profiling.compat import ArgumentParser
 from model_profiling.config import names
 from model_profiling.core import files
 from model_profiling.core.errors import InputError
-from model_profiling.core.formatting import plural
-from model_profiling.core.hints import sme2prof as sme2prof_words
-from model_profiling.core.records import Check
-from model_profiling.core.stdio import Progress, checked_output, shown_progress
+from model_profiling.core.stdio import checked_output, shown_progress
 from model_profiling.runner.machine import target_kinds
-
-if TYPE_CHECKING:
-    from model_profiling.validation.validate import Validation
 
 _COMBINED = "combined_report.md"
 _SYSTEMS = {"darwin": ("a Mac", "mac_pipeline.py"), "linux": ("Linux", "linux_pipeline.py")}
@@ -164,51 +157,17 @@ def _with(defaults: Sequence[str], rest: Sequence[str]) -> list[str]:
 
 @checked_output
 def validate_pipeline(description: str | None) -> int:
-    parser = tool_parser(description)
-    parser.add_argument("--config", type=Path, required=True, help="the config to check")
-    parser.add_argument("--json", action="store_true", help="print the facts as JSON")
-    return run_tool(_validate_pipeline, parser.parse_args())
+    """Check what the config that --config names needs and, if it has run already, its results."""
+    from model_profiling.config.reading import load_config
 
-
-def _validate_pipeline(options: argparse.Namespace) -> int:
-    with shown_progress() as progress:
-        validation = check_pipeline(options.config, progress)
-    if options.json:
-        frame.facts(validation.as_dict())
-    else:
-        frame.say(validation.as_text())
-    return 0 if validation.ok else 1
-
-
-_PARTS = {"model": "model", "experiments": "runners", "inputs": "inputs", "output_root": "output directory"}
-"""The part of a pipeline that a missing file belongs to, by the start of the setting that names it."""
-
-
-def check_pipeline(path: Path, progress: Progress | None = None) -> Validation:
-    """Check what the config in `path` needs and, if it has run already, its results."""
-    from model_profiling.config.reading import check_config, config_warnings, load_config
-    from model_profiling.validation.validate import Validation, validate
-
-    if not path.is_file():
-        raise InputError(f"there is no file {path}", "give a config file, or write one: sme2prof config new")
-    if wrong := check_config(path, files=False):
-        failed = tuple(Check("config", "fail", problem.text, problem.fix) for problem in wrong)
-        return Validation(failed, str(path))
-    config, missing = load_config(path, files=False), check_config(path)
-    counts = f"{plural(len(config.experiments), 'experiment')}, {plural(len(config.pairs), 'comparison')}"
-    checks = [Check("config", "pass", counts)]
-    checks += [Check("config", "optional", text) for text in config_warnings(config)]
-    for start, part in _PARTS.items():
-        problems = [problem for problem in missing if problem.where.startswith(start)]
-        checks += [Check(part, "fail", problem.text, problem.fix) for problem in problems]
-        if not problems and (part != "inputs" or config.inputs.files):
-            checks.append(Check(part, "pass", "what the config names is there"))
-    if (config.output_root / names.MANIFEST).is_file():
-        results = validate(config.output_root, progress=progress).checks
-        checks += [replace(check, name=f"results: {check.name}") for check in results]
-    else:
-        checks.append(Check("results", "skipped", f"none yet: {sme2prof_words('run', str(path))}"))
-    return Validation(tuple(checks), str(path))
+    parser = _parser_of("config check", description)
+    parser.add_argument("--config", required=True, help="the config to check")
+    options, rest = parser.parse_known_args()
+    wrong = sme2prof(["config", "check", options.config, *rest])
+    run_dir = None if wrong else load_config(Path(options.config)).output_root
+    if run_dir is None or not (run_dir / names.MANIFEST).is_file():
+        return wrong
+    return sme2prof(["validate", str(run_dir), *rest])
 
 
 @checked_output

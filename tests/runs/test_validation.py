@@ -12,8 +12,7 @@ import pytest
 from recorded_runs import INT8, PROGRAM, Json, copied, edit, put
 from said import says
 
-from model_profiling.compat.scripts import check_pipeline
-from model_profiling.core.errors import InputError, SetupError
+from model_profiling.core.errors import SetupError
 from model_profiling.core.records import Check
 from model_profiling.etdump import boundaries_beside, read_etdump
 from model_profiling.runner import build
@@ -232,33 +231,16 @@ def write(folder: Path, **more: object) -> Path:
     return path
 
 
-def test_what_a_config_needs_is_looked_for(tmp_path: Path) -> None:
-    found = check_pipeline(write(tmp_path))
-    assert found.ok, found.as_text()
-    statuses = {check.name: check.status for check in found.checks}
-    assert statuses.keys() == {"config", "model", "runners", "output directory", "results"}
-    assert statuses["results"] == "skipped" and found.as_text().endswith("valid")
-
-
-def test_what_is_missing_is_named_with_its_cure(tmp_path: Path) -> None:
-    (tmp_path / "file").touch()
-    runner = {"name": "own_sme2_on", "runner_path": "executorch/cmake-out/x/executor_runner"}
-    wrong = {"model": "nowhere.pte", "output_root": "file/run", "experiments": [runner]}
-    found = check_pipeline(write(tmp_path, **wrong))
-    failed = {check.name: check for check in found.checks if check.status == "fail"}
-    assert set(failed) == {"model", "runners", "output directory"}
-    assert all(check.fix for check in failed.values())
-    assert "model, runners, output directory" in found.as_text()
-
-
-def test_a_config_that_is_none(tmp_path: Path) -> None:
-    (check, *_) = check_pipeline(write(tmp_path, experiment=[])).checks
-    assert check.status == "fail" and "experiment " in check.found
-    with pytest.raises(InputError, match=r"absent\.json"):
-        check_pipeline(tmp_path / "absent.json")
-
-
-def test_the_script_answers_with_its_exit_code(script, tmp_path: Path) -> None:
+def test_the_script_checks_a_config_then_its_results(script, run_dir: Path, tmp_path: Path) -> None:
+    config = write(tmp_path)
+    done = script("scripts/validate_pipeline.py", "--config", config)
+    assert done.returncode == 0 and "is fine" in done.stdout and "valid" not in done.stdout
+    shutil.copytree(run_dir, tmp_path / "run")
+    done = script("scripts/validate_pipeline.py", "--config", config)
+    assert done.returncode == 0 and done.stdout.rstrip().endswith("\nvalid")
+    (tmp_path / "run" / "journal.jsonl").unlink()
+    done = script("scripts/validate_pipeline.py", "--config", config)
+    assert done.returncode == 1 and "FAIL  files" in done.stdout
     done = script("scripts/validate_pipeline.py", "--config", write(tmp_path, model="nowhere.pte"), "--json")
     assert done.returncode == 1 and json.loads(done.stdout)["ok"] is False
     absent = script("scripts/validate_pipeline.py", "--config", tmp_path / "absent.json")
