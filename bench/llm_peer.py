@@ -20,7 +20,7 @@ from pathlib import Path
 
 from model_profiling.config.settings import Inputs
 from model_profiling.core import process
-from model_profiling.program import read_program
+from model_profiling.program.pte import read_program
 from model_profiling.runs.feeding import feed
 from model_profiling.targets import Job
 from model_profiling.targets.host import HostTarget

@@ -23,10 +23,10 @@ from model_profiling.core.stdio import checked_output, current_progress
 from model_profiling.etdump import read_etdump
 from model_profiling.export import export_model
 from model_profiling.models.registry import FormatNotForModel
-from model_profiling.program import read_program
 from model_profiling.program.category import MATRIX, operator_type
 from model_profiling.program.delegates import delegate_named, describe
 from model_profiling.program.matrix_work import ProbedLayer, Reach, probe_file
+from model_profiling.program.pte import read_program
 from model_profiling.runner.__main__ import make_ready
 from model_profiling.targets import Job
 from model_profiling.targets.emulated import EmulatedTarget

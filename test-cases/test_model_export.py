@@ -12,7 +12,7 @@ import sys
 from made_once import export_anew, main
 
 from model_profiling.export.records import ExportResult
-from model_profiling.program import read_program
+from model_profiling.program.pte import read_program
 
 
 def _is_a_good_export(export: ExportResult) -> None:

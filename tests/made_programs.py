@@ -11,7 +11,8 @@ from model_profiling.analysis.operators import analyse_dump
 from model_profiling.analysis.series import SeriesAnalysis, series_of
 from model_profiling.config.series import Series
 from model_profiling.etdump import read_etdump
-from model_profiling.program import (
+from model_profiling.program.graph_file import ProgramGraph, Undelegated
+from model_profiling.program.records import (
     INSERTED_HANDLE,
     Delegate,
     EtRecord,
@@ -23,7 +24,6 @@ from model_profiling.program import (
     Tensor,
     Window,
 )
-from model_profiling.program.graph_file import ProgramGraph, Undelegated
 from model_profiling.runs import Times, run
 
 Shape = tuple[int, ...]

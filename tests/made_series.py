@@ -15,7 +15,7 @@ from model_profiling.analysis.series import SeriesAnalysis, series_of
 from model_profiling.analysis.sources import OperatorSource
 from model_profiling.config.series import Pair, Series
 from model_profiling.etdump import read_etdump
-from model_profiling.program import SourceRef
+from model_profiling.program.records import SourceRef
 from model_profiling.report.data import PairReport, ReportData, report_data
 from model_profiling.runs import Run, Times
 from model_profiling.runs import run as opened

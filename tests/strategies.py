@@ -12,7 +12,7 @@ import numpy as np
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as npst
 
-from model_profiling.program import GraphNode, Tensor
+from model_profiling.program.records import GraphNode, Tensor
 
 
 @dataclass(frozen=True)

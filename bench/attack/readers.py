@@ -21,10 +21,11 @@ from model_profiling.config import names
 from model_profiling.config.reading import check_config
 from model_profiling.core.records import read_record
 from model_profiling.etdump import read_boundaries, read_etdump
-from model_profiling.program import read_etrecord, read_program
 from model_profiling.program.delegates import delegate_named
+from model_profiling.program.etrecord import read_etrecord
 from model_profiling.program.flow import flow_of, input_independent
 from model_profiling.program.graph_file import Undelegated, read_graph_file, read_undelegated
+from model_profiling.program.pte import read_program
 from model_profiling.report.data import report_data
 from model_profiling.report.document import render_markdown
 from model_profiling.report.html import render_html

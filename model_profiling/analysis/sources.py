@@ -10,7 +10,9 @@ from typing import Literal
 
 from model_profiling.analysis.attribution import Node, RunGroup
 from model_profiling.core.formatting import listing, plural
-from model_profiling.program import (
+from model_profiling.program.category import MATRIX, Category, OperatorClass
+from model_profiling.program.delegates import delegate_named, delegate_of_events, describe
+from model_profiling.program.records import (
     Delegate,
     EtRecord,
     GraphNode,
@@ -20,8 +22,6 @@ from model_profiling.program import (
     SourceRef,
     Tensor,
 )
-from model_profiling.program.category import MATRIX, Category, OperatorClass
-from model_profiling.program.delegates import delegate_named, delegate_of_events, describe
 
 # Fits the runs of a dump to a method of a program. An operator that fits nothing gets no node and takes none
 # from others. Only proof shows another program: calls it does not have, or matrix operators (which a backend

@@ -13,8 +13,8 @@ from model_profiling.export.outside import Refusals, listening, with_instruction
 from model_profiling.export.records import DelegationCoverage
 from model_profiling.export.tracing import operator_name, place_named_in
 from model_profiling.models.options import blaming, passed_through
-from model_profiling.program import read_program
 from model_profiling.program.graph_file import Undelegated
+from model_profiling.program.pte import read_program
 
 if TYPE_CHECKING:
     import torch

@@ -22,7 +22,7 @@ from model_profiling.report.data import ReportData
 from model_profiling.runs import Times
 
 if TYPE_CHECKING:
-    from model_profiling.program import Program
+    from model_profiling.program.records import Program
 
 Json = dict[str, object]
 

@@ -12,12 +12,11 @@ from pathlib import Path
 from model_profiling.config.settings import Inputs, ProfileConfig
 from model_profiling.core.errors import FormatError, InputError
 from model_profiling.core.formatting import listing, plural
-from model_profiling.program import read_program
 from model_profiling.program.delegates import delegate_named
 from model_profiling.program.etrecord import read_etrecord
 from model_profiling.program.graph_file import record_beside
 from model_profiling.program.language import Phase, phase_of, position_input
-from model_profiling.program.pte import lengths_at
+from model_profiling.program.pte import lengths_at, read_program
 from model_profiling.program.records import Method, Program, Tensor
 from model_profiling.runner.result import check_program
 from model_profiling.targets import Target

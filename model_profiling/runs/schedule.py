@@ -17,7 +17,8 @@ from statistics import median
 from model_profiling.config.series import Series
 from model_profiling.config.settings import ProfileConfig
 from model_profiling.core.errors import FormatError, InputError
-from model_profiling.program import GraphNode, Instruction, read_program
+from model_profiling.program.pte import read_program
+from model_profiling.program.records import GraphNode, Instruction
 from model_profiling.runs.journal import Entry, Journal, Kind, RunStep
 from model_profiling.runs.times import CLOCK_STEP_MS
 from model_profiling.statistics.measure import EXACT_ROUNDS, PLANNED_LAUNCHES, TurnPlan, plan_turns

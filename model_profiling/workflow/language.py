@@ -18,7 +18,6 @@ from model_profiling.core.errors import InputError
 from model_profiling.core.formatting import plural
 from model_profiling.core.stdio import Progress, Silent
 from model_profiling.models.catalog import NamedModel
-from model_profiling.program import read_program
 from model_profiling.program.language import (
     LanguageModel,
     Phase,
@@ -26,6 +25,7 @@ from model_profiling.program.language import (
     read_per_step,
     smaller_weights,
 )
+from model_profiling.program.pte import read_program
 from model_profiling.report.breakdown import time_shares
 from model_profiling.report.document import render_markdown
 from model_profiling.report.language import (

@@ -14,7 +14,7 @@ from model_profiling.analysis.causes.matrix import cache_copies
 from model_profiling.analysis.findings import SeriesCase
 from model_profiling.config.settings import Inputs
 from model_profiling.core import process
-from model_profiling.program import read_program
+from model_profiling.program.pte import read_program
 from model_profiling.runs.feeding import feed
 from model_profiling.targets import Job, TargetChoice
 from model_profiling.workflow.language import profile_language

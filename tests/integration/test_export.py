@@ -24,7 +24,7 @@ from model_profiling.export import export_model, lowering
 from model_profiling.export.accuracy import deviation
 from model_profiling.export.exporter import accuracy_warnings
 from model_profiling.export.records import Accuracy, read_export
-from model_profiling.program import read_program
+from model_profiling.program.pte import read_program
 
 ROOT = Path(__file__).resolve().parents[2]
 UNSEEN = Path(__file__).parents[1] / "models" / "unseen.py"

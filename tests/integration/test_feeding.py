@@ -21,9 +21,8 @@ from model_profiling.config.settings import Inputs
 from model_profiling.core import process
 from model_profiling.core.errors import InputError
 from model_profiling.facts import EXPERIMENT_FACTS, MeasuredSeries, row_cells
-from model_profiling.program import read_program
 from model_profiling.program.language import Phase, language_model
-from model_profiling.program.pte import lengths_at
+from model_profiling.program.pte import lengths_at, read_program
 from model_profiling.runs import Run
 from model_profiling.runs.feeding import feed
 from model_profiling.targets import Job, TargetChoice

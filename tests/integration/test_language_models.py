@@ -21,8 +21,8 @@ from model_profiling.export.outside import VARYING
 from model_profiling.export.records import read_export
 from model_profiling.models.catalog import file_name_of, load_model
 from model_profiling.models.transformers_folder import TransformersModel
-from model_profiling.program import read_program
 from model_profiling.program.language import smaller_weights
+from model_profiling.program.pte import read_program
 from model_profiling.runs.feeding import feed
 
 TWO_METHODS = f"{Path(__file__).parents[1] / 'models' / 'two_methods.py'}:TwoMethods"

@@ -11,7 +11,7 @@ from said import says
 
 from model_profiling.core import process
 from model_profiling.core.errors import InputError
-from model_profiling.program import read_program
+from model_profiling.program.pte import read_program
 from model_profiling.runs import Run
 from model_profiling.runs.feeding import one_method
 from model_profiling.targets import Job, TargetChoice

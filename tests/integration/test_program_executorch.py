@@ -13,8 +13,10 @@ from conftest import Artifact
 
 from model_profiling.core import process
 from model_profiling.etdump import read_etdump
-from model_profiling.program import GraphNode, Method, read_etrecord, read_program
 from model_profiling.program.delegates import delegate_named, protocol
+from model_profiling.program.etrecord import read_etrecord
+from model_profiling.program.pte import read_program
+from model_profiling.program.records import GraphNode, Method
 from model_profiling.targets import Job
 from model_profiling.targets.host import HostTarget
 

@@ -19,8 +19,8 @@ from model_profiling.analysis.series_views import Calls
 from model_profiling.analysis.sources import OperatorSource
 from model_profiling.config.series import Series
 from model_profiling.etdump import read_etdump
-from model_profiling.program import Program, SourceRef
 from model_profiling.program.graph_file import ProgramGraph, Undelegated
+from model_profiling.program.records import Program, SourceRef
 from model_profiling.report.data import report_data
 from model_profiling.report.verdict import answers
 from model_profiling.runs import Times, run

@@ -9,9 +9,9 @@ from said import says
 
 from model_profiling.analysis.findings import Finding
 from model_profiling.analysis.run import advise
-from model_profiling.program import Window
 from model_profiling.program.flow import flow_of, input_independent, undone_transposes
 from model_profiling.program.graph_file import COMPUTED_ONCE, Undelegated
+from model_profiling.program.records import Window
 from model_profiling.runs import Times
 
 FC, CONV = "Fully Connected (NC, F32) GEMM", "Convolution (NHWC, F32) IGEMM"

@@ -13,10 +13,11 @@ from model_profiling.analysis.series import series_of
 from model_profiling.analysis.sources import ProgramView
 from model_profiling.config.series import Series
 from model_profiling.etdump import read_etdump
-from model_profiling.program import Delegate, GraphNode, Instruction, Method, Program, Tensor, read_program
 from model_profiling.program import delegates as room
 from model_profiling.program.category import Category, OperatorClass, bytes_of_operator
 from model_profiling.program.delegates.protocol import Backend, Graph, Payload
+from model_profiling.program.pte import read_program
+from model_profiling.program.records import Delegate, GraphNode, Instruction, Method, Program, Tensor
 from model_profiling.runs import Times, run
 
 PTE = Path(__file__).resolve().parents[1] / "data" / "etdump" / "three_delegates.pte"

@@ -12,7 +12,7 @@ from rendered_markdown import rendered
 from model_profiling.analysis.series_views import LOWERING, THE_MODEL, UNKNOWN, module_parts
 from model_profiling.analysis.sources import OperatorSource
 from model_profiling.core.formatting import printable
-from model_profiling.program import SourceRef
+from model_profiling.program.records import SourceRef
 from model_profiling.report.document import (
     Answers,
     Chart,

@@ -7,10 +7,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from strategies import graph
 
-from model_profiling.program import Tensor
 from model_profiling.program.delegates.xnnpack import alignment
 from model_profiling.program.delegates.xnnpack.alignment import align, ran_in
 from model_profiling.program.delegates.xnnpack.operators import describe
+from model_profiling.program.records import Tensor
 
 FC, CONV = "Fully Connected (NC, F32) GEMM", "Convolution (NHWC, QC8) IGEMM"
 BMM, UNARY = "Batch Matrix Multiply (NC, F32)", "Invalid Unary Op"

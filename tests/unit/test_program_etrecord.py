@@ -16,7 +16,7 @@ from said import refused, says
 
 from model_profiling.core import files
 from model_profiling.core.errors import FormatError
-from model_profiling.program import read_etrecord
+from model_profiling.program.etrecord import read_etrecord
 from model_profiling.program.graph_file import (
     ProgramGraph,
     make_graph,

@@ -12,12 +12,13 @@ from said import refused
 from strategies import damage, list_of
 
 from model_profiling.core.errors import FormatError
-from model_profiling.program import INSERTED_HANDLE, Program, Tensor, Window, read_program
 from model_profiling.program.category import Category
 from model_profiling.program.delegates import protocol as operator_cost
 from model_profiling.program.delegates.protocol import _KERNELS
 from model_profiling.program.delegates.xnnpack import graph
 from model_profiling.program.memory_plan import most_alive
+from model_profiling.program.pte import read_program
+from model_profiling.program.records import INSERTED_HANDLE, Program, Tensor, Window
 
 PTE = Path(__file__).resolve().parents[1] / "data" / "etdump" / "three_delegates.pte"
 WHOLE = PTE.read_bytes()
