@@ -6,7 +6,7 @@ from __future__ import annotations
 import contextlib
 import math
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
@@ -158,27 +158,28 @@ def _candidates(module: torch.nn.Module, path: str) -> Iterator[tuple[str, ...]]
 
 
 def first_not_finite(traced: Traced) -> Overflow | None:
-    """The first operator in PyTorch whose NaN or infinity reaches an output. An infinity that the model
-    itself writes (a mask) is not blamed."""
+    """The operator in PyTorch at which a NaN or infinity that reaches an output begins. An infinity that the
+    model itself writes (a mask) is not blamed."""
     graph = traced.program.module()
-    found = _kinds_by_node(graph, traced)
-    order = {node: place for place, node in enumerate(graph.graph.nodes)}
-    ends = [node for node in graph.graph.output_node().all_input_nodes if found.get(node)]
-    origins = sorted(_origins(ends, found), key=order.__getitem__)
-    return _origin(origins[0]) if origins else None
+    found = _not_finite(graph, traced)
+    origin, ahead = None, graph.graph.output_node().all_input_nodes
+    while ahead := [node for node in ahead if node in found and not _written(node, found)]:
+        origin, ahead = ahead[0], ahead[0].all_input_nodes
+    return _origin(origin) if origin else None
 
 
-def _kinds_by_node(graph: torch.fx.GraphModule, traced: Traced) -> dict[Node, frozenset[str]]:
-    """The kinds of values that are not finite (`nan`, `inf`) in each node's tensors, if any."""
+def _not_finite(graph: torch.fx.GraphModule, traced: Traced) -> dict[Node, bool]:
+    """The nodes with values that are not finite, and whether some are NaN."""
     import torch
 
-    found: dict[Node, frozenset[str]] = {}
+    found: dict[Node, bool] = {}
 
     class WatchedGraph(torch.fx.Interpreter):
         def run_node(self, n: Node) -> object:
             result: object = super().run_node(n)
-            if n.op != "output" and (kinds := _kinds(result)):
-                found[n] = kinds
+            tensors = [leaf for leaf in flatten(result) if isinstance(leaf, torch.Tensor)]
+            if n.op != "output" and not all(bool(tensor.isfinite().all()) for tensor in tensors):
+                found[n] = any(bool(tensor.isnan().any()) for tensor in tensors)
             return result
 
     inputs = [leaf.clone() if isinstance(leaf, torch.Tensor) else leaf for leaf in traced.eager.inputs()]
@@ -187,35 +188,10 @@ def _kinds_by_node(graph: torch.fx.GraphModule, traced: Traced) -> dict[Node, fr
     return found
 
 
-def _kinds(result: object) -> frozenset[str]:
-    import torch
-
-    tensors = [leaf for leaf in flatten(result) if isinstance(leaf, torch.Tensor)]
-    numbers = [tensor for tensor in tensors if tensor.is_floating_point() or tensor.is_complex()]
-    kinds = (("nan", torch.isnan), ("inf", torch.isinf))
-    return frozenset(word for word, test in kinds if any(bool(test(tensor).any()) for tensor in numbers))
-
-
-def _origins(ends: list[Node], found: dict[Node, frozenset[str]]) -> Iterator[Node]:
-    """The nodes where a chain of values that are not finite begins, searched back from `ends`."""
-    waiting, seen = list(ends), set(ends)
-    while waiting:
-        node = waiting.pop()
-        before = [each for each in node.all_input_nodes if each in found]
-        if "nan" in found[node] and not any("nan" in found[each] for each in before):
-            if all(_written(each, found) for each in before):
-                yield node
-                continue
-        elif not before:
-            if not _written(node, found):
-                yield node
-            continue
-        waiting += [each for each in before if each not in seen]
-        seen.update(before)
-
-
-def _written(node: Node, found: dict[Node, frozenset[str]]) -> bool:
+def _written(node: Node, found: Mapping[Node, bool]) -> bool:
     """Whether the model itself wrote the infinity in `node`, as a number or through operators on such."""
+    if found[node]:
+        return False
     if any(isinstance(leaf, float) and math.isinf(leaf) for leaf in flatten((node.args, node.kwargs))):
         return True
     before = [each for each in node.all_input_nodes if each in found]
