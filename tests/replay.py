@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import shutil
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import islice
 from pathlib import Path
@@ -42,7 +42,6 @@ from model_profiling.targets import (
     TargetChoice,
     parse_target,
 )
-from model_profiling.targets.execution import unfit_for_turns
 
 ARM_ONLY = "KleidiAI kernels exist on Arm only"
 _NO_USE = ProcessUse(0, 0, 0, 0, 0, 0)
@@ -141,9 +140,11 @@ class ReplayTarget(Target):
             timings_are_latency=self.timings_are_latency and not job.kernels,
         )
 
-    def why_not_lockstep(self, jobs: Sequence[Job], _peaks: Mapping[Path, int]) -> str | None:
+    def why_not_lockstep(self, jobs: Sequence[Job]) -> str | None:
         recorded = any(entry.launch for entry in self.journal.entries())
-        return unfit_for_turns(jobs) or (None if recorded else f"{self.recorded.name} was recorded in rounds")
+        return super().why_not_lockstep(jobs) or (
+            None if recorded else f"{self.recorded.name} was recorded in rounds"
+        )
 
     def execute_lockstep(self, job: LockstepJob, into: Path, stem: str) -> LockstepOutcome:
         """The turns of recorded launches, as many as were recorded, whatever `job` asks for."""

@@ -1,4 +1,4 @@
-"""The settings in a sweep file: which values are combined, what is excluded, and how it is measured."""
+"""The settings in a sweep file: which values are combined, and how the cells are measured."""
 
 from __future__ import annotations
 
@@ -9,9 +9,9 @@ from itertools import product
 from pathlib import Path
 from typing import Annotated, Literal, TypeVar
 
-from pydantic import AfterValidator, BeforeValidator, Field, ValidationError, ValidationInfo, WithJsonSchema
+from pydantic import AfterValidator, BeforeValidator, Field, ValidationError, ValidationInfo
 
-from model_profiling.config.names import format_of_name, variant_of, with_method
+from model_profiling.config.names import with_method
 from model_profiling.config.reading import (
     ConfigError,
     Problem,
@@ -140,13 +140,6 @@ Word = Annotated[str, Field(strict=True, min_length=1, max_length=LONGEST_PATH),
 File = Annotated[Word, AfterValidator(_resolved)]
 Choice = Annotated[Word, AfterValidator(_as_choice)]
 Target = Annotated[Word, AfterValidator(_as_target)]
-_WORDS = {"anyOf": [{"type": "string"}, {"type": "array", "items": {"type": "string"}, "minItems": 1}]}
-Words = Annotated[
-    tuple[File, ...],
-    Field(min_length=1, max_length=MOST_ENTRIES),
-    BeforeValidator(lambda value: [value] if isinstance(value, str) else value),
-    WithJsonSchema(_WORDS),
-]
 _Item = TypeVar("_Item")
 Several = Annotated[
     tuple[_Item, ...], Field(min_length=1, max_length=MOST_ENTRIES), AfterValidator(each_once)
@@ -156,29 +149,9 @@ Several = Annotated[
 ByModel = Annotated[dict[File, _Item], Field(max_length=MOST_ENTRIES)]
 
 
-class Exclusion(Settings):
-    """Cells that are left out: those that match everything said here. Each may be a value or a list."""
-
-    model: Words | None = None
-    dtype: Words | None = None
-    case: Words | None = Field(default=None, examples=["decode_input_pos_256"])
-    """Cases, by the names that `--dry-run` shows after the program's."""
-    backend: Words | None = None
-    threads: ThreadCounts | None = None
-    rung: Words | None = None
-    target: Words | None = None
-    why: Text = Field(default="", max_length=1000, examples=["takes an hour under emulation"])
-    """The reason, which the report repeats."""
-
-    @property
-    def matched(self) -> dict[str, tuple[object, ...]]:
-        """The given values, by field name."""
-        return {name: value for name, value in self if name != "why" and value is not None}
-
-
 class SweepConfig(Settings):
     """Many cells: every case of every model in every dtype for every backend, with every thread count and
-    rung, on every target, but for what is excluded."""
+    rung, on every target."""
 
     schema_version: Literal[1] = 1
     """Version of this format."""
@@ -226,8 +199,6 @@ class SweepConfig(Settings):
         description='Where: "host" (the machine that measures), "emulated" (QEMU: kernels, no latency), '
         '"android:SERIAL", "ssh:HOST".',
     )
-    exclude: tuple[Exclusion, ...] = Field(default=(), max_length=MOST_ENTRIES)
-    """Cells that are left out."""
     runs: Counted = 10
     """Timed inferences in each process; in lockstep how many turns each program has with the tracer on."""
     warmup: Whole = 3
@@ -282,8 +253,6 @@ def _setting_problems(sweep: SweepConfig) -> Iterator[Problem]:
             if model not in sweep.models or (setting != "cases" and model.endswith(".pte")):
                 fix = "name a model of the sweep as it is written there; a .pte is exported already"
                 yield Problem(setting, f"names {model!r}, which the sweep does not have to export", fix)
-    for at, exclusion in enumerate(sweep.exclude):
-        yield from _exclusion_problems(sweep, exclusion, f"exclude[{at}]")
     programs = [case for model in sweep.models for case in sweep.cases_of(model)]
     dimensions = (programs, sweep.dtypes, sweep.backends, sweep.threads, sweep.rungs, sweep.targets)
     count = math.prod(map(len, dimensions))
@@ -309,27 +278,6 @@ def _rung_problems(sweep: SweepConfig) -> Iterator[Problem]:
         if rung.disable != own if own is not None else switch_in_name(f"_{rung.name}"):
             what = f"is {rung.name!r}, a name that says SME2 is on or off"
             yield Problem(f"rungs[{at}].name", what, 'use "on" and "off" for that, and another name here')
-
-
-def _exclusion_problems(sweep: SweepConfig, exclusion: Exclusion, where: str) -> Iterator[Problem]:
-    """A value that the sweep does not have is a typo: the cells to exclude would be measured."""
-    if not exclusion.matched:
-        fix = "say which: model, case, dtype, backend, threads, rung or target"
-        yield Problem(where, "matches every cell", fix)
-    variants = [variant_of(Path(model))[1] for model in sweep.models if model.endswith(".pte")]
-    listed: dict[str, list[object]] = {
-        "model": [*sweep.models],
-        "case": [case.name for model in sweep.models for case in sweep.cases_of(model) if case.name],
-        "dtype": [*sweep.dtypes, *(format_of_name(f"_{variant}") for variant in variants)],
-        "backend": [*sweep.backends, *(variant.partition("_")[0] for variant in variants)],
-        "threads": [*sweep.threads],
-        "rung": [rung.name for rung in sweep.rungs],
-        "target": [*sweep.targets],
-    }
-    for name, values in exclusion.matched.items():
-        for value in set(values).difference(listed[name]):
-            there = ", ".join(map(repr, listed[name])) or "none"
-            yield Problem(f"{where}.{name}", f"is {value!r}", f"it should be in the sweep, which has {there}")
 
 
 def _model_problems(sweep: SweepConfig) -> Iterator[Problem]:

@@ -4,18 +4,13 @@ this system's owner installs what the kit does not fetch."""
 from __future__ import annotations
 
 import contextlib
-import hashlib
-import http.client
-import io
 import os
 import platform
 import re
 import shlex
 import shutil
 import sys
-import tarfile
 import tempfile
-import urllib.request
 from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cache
@@ -65,23 +60,6 @@ def pip_words(package: str, version: str | None = None) -> tuple[str, ...]:
     return ("--require-hashes", "-r", str(lock)) if pinned or version is None else (locked,)
 
 
-_LARGEST = 50_000_000
-
-
-def download(address: str, sha256: str, cure: str) -> bytes:
-    """Return the file at `address`; it is refused if it is not the one with this hash."""
-    current_progress().stage(f"fetching {address.rpartition('/')[2]}")
-    try:
-        with urllib.request.urlopen(address, timeout=60) as answer:  # noqa: S310 (wherever it is from)
-            content = bytes(answer.read(_LARGEST))
-    except (OSError, ValueError, http.client.HTTPException) as problem:
-        reason = getattr(problem, "reason", problem)
-        raise SetupError(f"{address} cannot be downloaded: {reason}", cure) from problem
-    if hashlib.sha256(content).hexdigest() != sha256:
-        raise SetupError(f"{address} is not the file with the expected hash", cure)
-    return content
-
-
 # The machine's Linux distribution and its package names, for fixes that can be followed word for word.
 
 Need = Literal["C++ compiler", "aarch64 compiler", "aarch64 C library", "QEMU", "git", "adb", "venv"]
@@ -91,9 +69,7 @@ _WHEEL = "make the package index reachable: the kit gets a compiler from its zig
 _ANY: dict[Need, str] = {
     "C++ compiler": "install g++ or clang++, or set CXX",
     "aarch64 compiler": _WHEEL,
-    "aarch64 C library": "set SME2PROF_DEBIAN_MIRROR to the address of a Debian mirror (http://HOST/debian), "
-    "from which the kit gets one (2 MB, checked by hash), or SME2PROF_SYSROOT to a folder with glibc, libgcc "
-    "and libstdc++ for aarch64",
+    "aarch64 C library": "set SME2PROF_SYSROOT to a folder with glibc, libgcc and libstdc++ for aarch64",
     "QEMU": f"install QEMU's user mode with qemu-aarch64 {_QEMU}",
     "git": "install git",
     "adb": "install Android's platform-tools",
@@ -296,31 +272,3 @@ def _last_line(done: process.Completed) -> str:
         return "no answer in time"
     lines = [line.removeprefix("E: ").strip() for line in done.stderr.splitlines() if line.startswith("E:")]
     return lines[-1] if lines else f"apt-get ended with {done.returncode}"
-
-
-# Without apt: Debian 12's aarch64 C and C++ libraries, known by hash, from a mirror that the user names.
-
-MIRROR = "SME2PROF_DEBIAN_MIRROR"
-_BY_HASH = {
-    "c/cross-toolchain-base/libc6-arm64-cross_2.36-8cross1_all.deb": (
-        "91936cbbee75771c360ed16513f6e734a25ca5517fe7c3e13dfd7835d7553186"
-    ),
-    "g/gcc-12-cross/libgcc-s1-arm64-cross_12.2.0-14cross1_all.deb": (
-        "af1e686fc6a416228222e7bfb68317dd2fa2685236301ae29141fc6108a66cac"
-    ),
-    "g/gcc-12-cross/libstdc++6-arm64-cross_12.2.0-14cross1_all.deb": (
-        "9cba984b64d0cf11698978fc5e0fe93c7441d29b9f42f70f1c6c734cc9e2ea41"
-    ),
-}
-
-
-def unpack_from_mirror(mirror: str, into: Path) -> None:
-    """Unpack the aarch64 C and C++ libraries under `into`."""
-    for name, sha256 in _BY_HASH.items():
-        deb = download(f"{mirror.rstrip('/')}/pool/main/{name}", sha256, f"correct {MIRROR}")
-        # A .deb is an `ar` archive: a header of 60 bytes before each part, each part at an even offset.
-        at = deb.index(b"data.tar.xz")
-        size = int(deb[at + 48 : at + 58])
-        with tarfile.open(fileobj=io.BytesIO(deb[at + 60 : at + 60 + size])) as archive:
-            archive.extraction_filter = lambda member, _: member
-            archive.extractall(into)  # noqa: S202 (known by its hash)

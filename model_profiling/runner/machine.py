@@ -187,6 +187,7 @@ class MachineAnswers:
         degrees = [int(text) / 1000 for text in readings if re.fullmatch(r"-?\d{1,9}", text)]
         capacities = [text.strip() for text in self.texts.get("capacities", {}).values()]
         speeds = [int(text) for text in capacities if re.fullmatch(r"[0-9]{1,9}", text)]
+        memory = re.search(r"(?m)^MemTotal:[ \t]+([0-9]{1,15}) kB", self.text("meminfo"))
         load = re.match(r"[0-9]{1,7}(\.[0-9]{1,7})?(?!\S)", self.text("loadavg"))
         return MachineFacts(
             cpu=cpu_name_from_proc(cpuinfo) or self.name,
@@ -198,7 +199,7 @@ class MachineAnswers:
             os=self._system(),
             governor=self.text("governor") or None,
             load_average=float(load[0]) if load else None,
-            memory_bytes=self._memory("MemTotal"),
+            memory_bytes=int(memory[1]) * 1024 if memory else None,
             temperature_c=max(degrees, default=None),
             versions=dict(versions),
         )
@@ -210,14 +211,6 @@ class MachineAnswers:
         if last:
             return int(last[1]) + 1
         return len(re.findall(r"(?m)^processor[ \t]*:", self.text("cpuinfo"))) or None
-
-    @property
-    def available_bytes(self) -> int | None:
-        return self._memory("MemAvailable")
-
-    def _memory(self, name: str) -> int | None:
-        line = re.search(rf"(?m)^{name}:[ \t]+([0-9]{{1,15}}) kB", self.text("meminfo"))
-        return int(line[1]) * 1024 if line else None
 
     def _system(self) -> str:
         product = [line.strip() for line in self.text("product").splitlines() if line.strip()]

@@ -250,8 +250,7 @@ class Rounds:
         jobs = [run.job(step) for run, step in group]
         programs = tuple(sorted((str(run.place.path), step.series) for run, step in group))
         if programs not in self._fit:
-            peaks = {run.config.model: run.peak_memory_bytes for run in self.runs}
-            self._fit[programs] = first.target.why_not_lockstep(jobs, peaks)
+            self._fit[programs] = first.target.why_not_lockstep(jobs)
         reason, attempts = self._fit[programs], 0
         while attempts < _ATTEMPTS and self._fit[programs] is None:
             turns = plan_kept(first.journal, step.series, step.kind)

@@ -170,10 +170,6 @@ class Measuring:
         return self.journal.timed_of(experiment.name for experiment in self.config.experiments)
 
     @property
-    def peak_memory_bytes(self) -> int:
-        return max((entry.peak_memory_bytes or 0 for entry in self.journal.entries()), default=0)
-
-    @property
     def rounds_begun(self) -> int:
         return self.journal.rounds_begun(experiment.name for experiment in self.config.experiments)
 

@@ -181,9 +181,7 @@ def read_sweep_record(folder: Path) -> SweepRecord:
 def all_cells(sweep: SweepConfig) -> tuple[CellRecord, ...]:
     """Every combination once, in the order of the file: waiting, or left out with a reason."""
     return tuple(
-        CellRecord(cell, "left out", reason)
-        if (reason := unsupported or _excluded(sweep, cell))
-        else CellRecord(cell)
+        CellRecord(cell, "left out", unsupported) if unsupported else CellRecord(cell)
         for program, unsupported in _programs(sweep)
         for case in sweep.cases_of(program.model)
         for target in sweep.targets
@@ -226,15 +224,6 @@ def _unsupported(model: str, dtype: str) -> str:
         registry.discover()[chosen.model].check_dtype(dtype)
     except InputError as problem:
         return problem.problem
-    return ""
-
-
-def _excluded(sweep: SweepConfig, cell: Cell) -> str:
-    """The exclusion that applies, and why; empty for a cell that is measured."""
-    values = cell.values
-    for place, exclusion in enumerate(sweep.exclude):
-        if all(values[name] in matched for name, matched in exclusion.matched.items()):
-            return f"exclude[{place}]{f': {exclusion.why}' if exclusion.why else ' of the sweep'}"
     return ""
 
 

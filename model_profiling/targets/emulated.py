@@ -85,16 +85,13 @@ def aarch64_sysroot(*, fetch: bool = True) -> Path:
     installed = Path("/", _PLACE)
     if _has_runtime(installed):
         return installed
-    mirror, fix = os.environ.get(fetching.MIRROR), this_distribution().fix("aarch64 C library")
-    archive = None if mirror else fetching.own_archive(fix)
+    fix = this_distribution().fix("aarch64 C library")
+    archive = fetching.own_archive(fix)
 
     def make(into: Path) -> None:
-        if archive is None:
-            fetching.unpack_from_mirror(str(mirror), into)
-        else:
-            with fetching.packages_of(archive, fix) as packages:
-                for deb in packages.download(*_LIBC):
-                    packages.unpack(deb, into)
+        with fetching.packages_of(archive, fix) as packages:
+            for deb in packages.download(*_LIBC):
+                packages.unpack(deb, into)
         # An emulator takes a file from the machine itself if its root has none of that name. On an Arm
         # machine that would be a C library of another build than the loader's, so Debian's usual paths are
         # here too.
@@ -102,8 +99,7 @@ def aarch64_sysroot(*, fetch: bool = True) -> Path:
         (libraries / "lib/aarch64-linux-gnu").symlink_to(".")
         (libraries / "usr").symlink_to(".")
 
-    release = f"{archive.origin.lower()}-{archive.suite}" if archive else "debian-12-by-hash"
-    home = cache_root() / "sysroots" / f"{release}-aarch64"
+    home = cache_root() / "sysroots" / f"{archive.origin.lower()}-{archive.suite}-aarch64"
     return cached(home, make, "an aarch64 C library", fetch=fetch) / _PLACE
 
 

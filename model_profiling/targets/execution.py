@@ -17,7 +17,6 @@ from typing import TYPE_CHECKING
 
 from model_profiling.core import files, process
 from model_profiling.core.errors import InputError, RunError, SetupError
-from model_profiling.core.formatting import plural
 from model_profiling.core.process import Completed
 from model_profiling.runner.build import RunnerBuild
 from model_profiling.runner.features import closure
@@ -50,11 +49,6 @@ from model_profiling.targets.job import (
 if TYPE_CHECKING:
     from model_profiling.targets.remote.folder import Removed
 
-# Memory of a process not yet measured: the program, a packed copy of its weights, and a fixed part.
-_COPIES = 2
-_EVERY_PROCESS = 64 << 20
-# The share that stays free for other processes.
-_RESERVE = 0.1
 # The kit's runner stops itself at the limit; it is killed only if it could not.
 _GRACE_S = 5.0
 
@@ -103,10 +97,6 @@ class Target(ABC):
     def _route(self, *, own_runner: bool) -> Route:
         """Return the route of the next job; `own_runner` says whether it brings its own runner."""
         raise NotImplementedError
-
-    def _available_bytes(self) -> int | None:
-        """Return the memory that new processes can take; None if unknown."""
-        return None
 
     @contextmanager
     def held_ready(self) -> Iterator[None]:
@@ -159,7 +149,7 @@ class Target(ABC):
         """Run the launch; its files are `into`/`stem` plus a suffix, those of job N `stem_childN`."""
         for child in job.jobs:
             check_job(child)
-        if reason := unfit_for_turns(job.jobs):
+        if reason := self.why_not_lockstep(job.jobs):
             raise InputError(reason, "measure them one by one")
         route = self._route(own_runner=False)
         if not route.runner:
@@ -175,9 +165,15 @@ class Target(ABC):
             _bring(route.transport, done, folder, expected_files_of_launch(job, stem), into / stem)
         return collect_lockstep(job, done, into / stem, timings_are_latency=route.timings_are_latency)
 
-    def why_not_lockstep(self, jobs: Sequence[Job], peaks: Mapping[Path, int]) -> str | None:
-        """Return why these jobs cannot take turns here, or None; `peaks` is the peak memory of programs."""
-        return unfit_for_turns(jobs) or too_large_together(jobs, peaks, self._available_bytes())
+    def why_not_lockstep(self, jobs: Sequence[Job]) -> str | None:
+        """Return why these jobs cannot take turns in a launch, or None."""
+        if any(job.runner_path for job in jobs):
+            return "an executor_runner cannot take turns"
+        if any(job.kernels for job in jobs):
+            return "kernels are counted in a run of their own, not in turns"
+        if len({job.cpu_affinity for job in jobs}) > 1:
+            return "jobs pinned to different CPUs cannot take turns"
+        return None
 
     def clean(self) -> Removed:
         """Remove everything that the kit put on the machine, unless a run is using it."""
@@ -186,33 +182,6 @@ class Target(ABC):
     def close(self) -> None:
         """End the connection to the machine, if there is one."""
         return
-
-
-def unfit_for_turns(jobs: Sequence[Job]) -> str | None:
-    """Return why these jobs cannot take turns in a launch, or None."""
-    if any(job.runner_path for job in jobs):
-        return "an executor_runner cannot take turns"
-    if any(job.kernels for job in jobs):
-        return "kernels are counted in a run of their own, not in turns"
-    if len({job.cpu_affinity for job in jobs}) > 1:
-        return "jobs pinned to different CPUs cannot take turns"
-    return None
-
-
-def too_large_together(
-    jobs: Sequence[Job], peaks: Mapping[Path, int], available_bytes: int | None
-) -> str | None:
-    """Return why memory cannot hold all jobs at once; None if it can, or if unknown. A program's need is the
-    peak memory of an earlier process of it (`peaks`), or a guess from its size."""
-    if available_bytes is None:
-        return None
-    need = sum(peaks.get(job.model) or job.model.stat().st_size * _COPIES + _EVERY_PROCESS for job in jobs)
-    if need <= available_bytes * (1 - _RESERVE):
-        return None
-    return (
-        f"{plural(len(jobs), 'program')} at once need about {need / 2**30:.1f} GiB of memory, "
-        f"{available_bytes / 2**30:.1f} GiB is free"
-    )
 
 
 class Transport:

@@ -88,11 +88,6 @@ class HostTarget(Target):
             return Route((), Transport())
         return Route((str(self.build.path),), Transport(), (self.build.library_path,))
 
-    def _available_bytes(self) -> int | None:
-        import psutil  # type: ignore[import-untyped]  # not there yet when setup builds the runner
-
-        return int(psutil.virtual_memory().available)
-
     def operators(self) -> frozenset[str] | None:
         return self._operators(()) if self.build else None
 

@@ -24,7 +24,6 @@ from model_profiling.core import process
 from model_profiling.core.errors import FormatError
 from model_profiling.runs.journal import Entry, Journal
 from model_profiling.runs.times import timed, way_of
-from model_profiling.targets.host import HostTarget
 from model_profiling.validation.validate import validate
 from model_profiling.workflow.compare import compare
 from model_profiling.workflow.measure import RunOutcome, run_config
@@ -83,20 +82,6 @@ def test_every_turn_is_kept_and_the_budget_ends_it(exported, tmp_path: Path) -> 
     assert found.speedup.unit == "launch" and found.speedup.rounds == len(one)
     valid = validate(outcome.run_dir)
     assert valid.ok, valid.as_text()
-
-
-def test_what_does_not_fit_into_memory_at_once_is_measured_in_rounds(exported, tmp_path, monkeypatch) -> None:
-    monkeypatch.setattr(HostTarget, "_available_bytes", lambda _: 1 << 20)
-    raw = raw_config(exported("toy_cnn", "fp32").pte, tmp_path / "run", rounds=2)
-    outcome = measured(raw)
-    assert {entry.launch for entry in timings(outcome.run_dir)} == {None}
-    (said,) = (line for line in outcome.warnings if line.kind == "no_lockstep")
-    says(said.text, "one; two: ", "2 programs at once")
-    assert said.text in outcome.report.read_text() and "Measured in 2 rounds" in outcome.report.read_text()
-    assert outcome.run.metrics is not None
-    assert {latency.way for latency in outcome.run.metrics.latencies} == {"rounds"}
-    assert all(len(entry.iterations_ns) == 2 for entry in timings(outcome.run_dir))
-    assert validate(outcome.run_dir).ok
 
 
 def test_a_program_with_state_takes_turns_because_its_state_is_put_back(exported, tmp_path: Path) -> None:

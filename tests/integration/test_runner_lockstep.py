@@ -25,7 +25,6 @@ from model_profiling.runner.compilers import find_compiler
 from model_profiling.runner.result import read_lockstep_result
 from model_profiling.targets import Job, LockstepJob, LockstepOutcome
 from model_profiling.targets.emulated import EmulatedTarget
-from model_profiling.targets.execution import too_large_together, unfit_for_turns
 from model_profiling.targets.host import HostTarget
 
 TYPED = str(Path(__file__).with_name("typed_inputs.py")) + ":TypedInputs"
@@ -360,17 +359,9 @@ def test_what_no_launch_can_do_is_refused_before_it_starts(launch, host, toy, tm
     with pytest.raises(RunError, match="not prepared"):
         HostTarget().execute_lockstep(LockstepJob((Job(toy),), cycles=1), tmp_path, "x")
     own = Path(sys.executable)
-    assert "executor_runner" in (unfit_for_turns([Job(toy), Job(toy, runner_path=own)]) or "")
-    assert "different CPUs" in (unfit_for_turns([Job(toy, cpu_affinity=(0,)), Job(toy)]) or "")
-    assert host.why_not_lockstep([Job(toy), Job(toy)], {}) is None
-
-
-def test_memory_must_hold_all_at_once(toy: Path) -> None:
-    jobs = [Job(toy), Job(toy)]
-    assert too_large_together(jobs, {}, None) is None
-    assert too_large_together(jobs, {toy: 4 << 30}, 10 << 30) is None
-    says(too_large_together(jobs, {toy: 4 << 30}, 8 << 30) or "", "2 programs", "8.0 GiB of memory")
-    assert too_large_together(jobs, {}, 1 << 20) is not None, "a guess from the file's size"
+    assert "executor_runner" in (host.why_not_lockstep([Job(toy), Job(toy, runner_path=own)]) or "")
+    assert "different CPUs" in (host.why_not_lockstep([Job(toy, cpu_affinity=(0,)), Job(toy)]) or "")
+    assert host.why_not_lockstep([Job(toy), Job(toy)]) is None
 
 
 def test_a_result_that_contradicts_itself_is_refused(launch: Launch, toy: Path, tmp_path: Path) -> None:

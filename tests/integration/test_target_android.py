@@ -9,18 +9,18 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
-from conftest import ON_ARM, missing
+from conftest import ON_ARM
 from said import says
 from stand_ins import command, linked
 from virtual_phone import AdbServer, VirtualPhone
 
 from model_profiling.core.errors import InputError, ProfilingError, RunError, SetupError
-from model_profiling.runner import fetching
+from model_profiling.runner.features import AARCH64_LINUX, this_platform
 from model_profiling.runs import Run, Times
 from model_profiling.runs.manifest import read_manifest
 from model_profiling.targets import Job, LockstepJob, TargetChoice, open_target, parse_target
+from model_profiling.targets.emulated import aarch64_sysroot
 from model_profiling.targets.remote.android import AndroidTarget, choose, find_adb
-from model_profiling.targets.remote.folder import read_elf
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="virtual phones are Linux's")
 CONFIGS = Path(__file__).resolve().parents[2] / "model_profiling" / "configs"
@@ -83,28 +83,19 @@ def test_a_phone_without_a_c_library_runs_the_kits_runner(arm_phone, exported, t
 
 
 @pytest.mark.timeout(1800)  # the first time on a machine, the compiler compiles its own libraries
-def test_a_mac_measures_on_a_phone_with_the_c_library_of_a_debian_mirror(
+def test_a_mac_measures_on_a_phone_with_the_c_library_of_a_folder(
     arm_phone: VirtualPhone, exported, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Python believes that it runs on a Mac: no apt, no compiler for Linux, no C library but the mirror's."""
+    """Python believes that it runs on a Mac: no apt, no compiler for Linux, no C library but the folder's."""
     job = Job(exported("toy_cnn", "fp32").pte, save_outputs=True)
     usual = target_of(arm_phone)
     usual.prepare()
     expected = usual.execute(job, tmp_path / "linux", "job").outputs[0].read_bytes()
-    try:
-        mirror = fetching.own_archive("").mirror
-        fetching.unpack_from_mirror(mirror, tmp_path / "there")
-    except SetupError as problem:
-        missing(str(problem))
-    libraries = tmp_path / "there/usr/aarch64-linux-gnu/lib"
-    for name in ("ld-linux-aarch64.so.1", "libc.so.6", "libstdc++.so.6"):
-        facts = read_elf(libraries / name)
-        assert facts is not None and facts.machine == "aarch64"
+    libraries = Path("/") if this_platform() == AARCH64_LINUX else aarch64_sysroot()
     monkeypatch.setattr(sys, "platform", "darwin")
     monkeypatch.setattr("platform.machine", lambda: "arm64")
     monkeypatch.setenv("PATH", str(linked(tmp_path / "commands", ["adb", "sh", "env"])))
-    monkeypatch.delenv("SME2PROF_SYSROOT", raising=False)
-    monkeypatch.setenv("SME2PROF_DEBIAN_MIRROR", mirror)
+    monkeypatch.setenv("SME2PROF_SYSROOT", str(libraries))
     target = target_of(arm_phone)
     target.prepare()
     assert target.build is not None and target.build.compiler.endswith("from the ziglang wheel")

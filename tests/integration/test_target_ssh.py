@@ -119,7 +119,7 @@ def test_everything_comes_back_and_a_second_run_sends_nothing(connect, arm, toy,
     turns = LockstepJob((Job(toy), Job(toy, warmup=2)), cycles=2, turn_length=1)
     launch = target.execute_lockstep(turns, into, "turns")
     assert launch.launch.cycles == 2 and len(launch.outcomes) == 2
-    assert target.why_not_lockstep([Job(toy)] * 2, {}) is None
+    assert target.why_not_lockstep([Job(toy)] * 2) is None
     assert not list(Path.cwd().glob("owned")) and not list(there.rglob("owned"))
     assert not list((there / "sme2prof-device/jobs").iterdir()), "a job's folder is gone with it"
     again = connect()

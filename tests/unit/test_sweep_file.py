@@ -30,7 +30,6 @@ GOOD: Raw = {
     "dtypes": ["fp32", "int8"],
     "threads": [1, 2],
     "targets": ["host", "emulated"],
-    "exclude": [{"target": "emulated", "threads": 2, "why": "no times there"}],
 }
 
 
@@ -45,16 +44,13 @@ def cells_of(sweep: Any) -> list[Cell]:
     return [cell for job in sweep_cells.jobs(sweep) for cell in job.cells]
 
 
-def test_every_combination_is_a_cell_once_or_left_out_with_its_reason(tmp_path: Path) -> None:
+def test_every_combination_is_a_cell_once(tmp_path: Path) -> None:
     sweep = sweep_of(tmp_path)
     found = sweep_cells.all_cells(sweep)
     assert len(found) == 16 and len({each.cell.id for each in found}) == 16
-    left_out = [each for each in found if each.state == "left out"]
-    assert {each.reason for each in left_out} == {"exclude[0]: no times there"}
-    assert all(each.cell.target == "emulated" and each.cell.threads == 2 for each in left_out)
     names = ("toy_cnn_xnnpack_fp32", "toy_cnn_xnnpack_int8")
     assert [(job.id, len(job.cells)) for job in sweep_cells.jobs(sweep)] == [
-        (f"{name}/{target}", count) for name in names for target, count in (("host", 4), ("emulated", 2))
+        (f"{name}/{target}", 4) for name in names for target in ("host", "emulated")
     ]
     assert tuple(dict.fromkeys(cell.program.name for cell in cells_of(sweep))) == names
     record = sweep_cells.SweepRecord(name="nightly", began="now", cells=found)
@@ -66,29 +62,26 @@ CASES = [{"method": "prefill"}, {"method": "decode", "values": {"input_pos": [64
 
 def test_each_case_of_a_model_is_a_run_of_its_own(tmp_path: Path, sme2prof: Sme2prof) -> None:
     asked = {"models": ["toy_cnn", "tiny_llama"], "cases": {"tiny_llama": CASES}, "dtypes": ["fp32"]}
-    exclude = [{"case": "decode_input_pos_64", "target": "emulated"}]
-    sweep = sweep_of(tmp_path, **asked, exclude=exclude)
+    sweep = sweep_of(tmp_path, **asked)
     llama, both = "tiny_llama_xnnpack_fp32", ("host", "emulated")
-    names = ("toy_cnn_xnnpack_fp32", f"{llama}_prefill")
+    names = ("toy_cnn_xnnpack_fp32", f"{llama}_prefill", f"{llama}_decode_input_pos_64")
     dirs = [f"runs/{name}/{target}" for name in names for target in both]
-    dirs.append(f"runs/{llama}_decode_input_pos_64/host")
     assert [job.run_dir for job in sweep_cells.jobs(sweep)] == dirs
     told = json.loads(sme2prof("sweep", tmp_path / "sweep.json", "--dry-run", "--json").stdout)
     assert {cell["case"] for cell in told["cells"]} == {"", "prefill", "decode_input_pos_64"}
     for changed, said in (
         ({"cases": {"unet": CASES}}, ("cases names 'unet'", "a model of the sweep")),
         ({"cases": {"tiny_llama": CASES * 2}}, ("models", "tiny_llama_xnnpack_fp32_prefill twice")),
-        ({"exclude": [{"case": "decode"}]}, ("exclude[0].case is 'decode'", "decode_input_pos_64")),
     ):
         with pytest.raises(InputError) as problem:
-            sweep_of(tmp_path, **{**asked, "exclude": exclude, **changed})
+            sweep_of(tmp_path, **{**asked, **changed})
         says(str(problem.value), *said)
 
 
 def test_a_program_has_its_dtype_and_a_model_what_it_supports(tmp_path: Path) -> None:
     shutil.copy(PROGRAM, tmp_path / "elsewhere.pte")
     models = [str(INT8), "elsewhere.pte", "edgetam_image_encoder"]
-    measured = cells_of(sweep_of(tmp_path, models=models, exclude=[]))
+    measured = cells_of(sweep_of(tmp_path, models=models))
     found = tuple(dict.fromkeys(cell.program for cell in measured))
     known = {program.name: (program.dtype, program.backend) for program in found}
     assert known[INT8.stem] == ("int8", "xnnpack") and known["elsewhere"] == (None, None)
@@ -96,8 +89,6 @@ def test_a_program_has_its_dtype_and_a_model_what_it_supports(tmp_path: Path) ->
     every = sweep_cells.all_cells(sweep_of(tmp_path, models=models))
     left_out = {each.reason for each in every if each.state == "left out"}
     assert any(has(reason, "edgetam_image_encoder") and has(reason, "int8") for reason in left_out)
-    only = sweep_of(tmp_path, models=models, exclude=[{"dtype": ["int8"]}, {"model": "elsewhere.pte"}])
-    assert {cell.program.name for cell in cells_of(only)} == {"edgetam_image_encoder_xnnpack_fp32"}
 
 
 def test_formats_layers_and_inputs_of_your_own(tmp_path: Path) -> None:
@@ -109,7 +100,6 @@ def test_formats_layers_and_inputs_of_your_own(tmp_path: Path) -> None:
         "keep": {"toy_cnn": ["features.0"]},
         "calibrate": {"own.py:make": "own.py:inputs"},
         "optimize": {"own.py:make": "optimization.json", "toy_cnn": True},
-        "exclude": [{"dtype": "own.py:quantizer", "model": "toy_cnn"}],
     }
     jsonschema.validate(GOOD | changed, sweep_schema())
     measured = cells_of(sweep_of(tmp_path, **changed))
@@ -118,6 +108,7 @@ def test_formats_layers_and_inputs_of_your_own(tmp_path: Path) -> None:
         "toy_cnn_xnnpack_fp32-optimized",  # all of it is in fp32
         "toy_cnn_xnnpack_fp16-kept-optimized",
         "toy_cnn_xnnpack_int4-32-kept-optimized",
+        "toy_cnn_xnnpack_own-quantizer-kept-optimized",
         *(f"own_make_xnnpack_{word}-optimized" for word in ("fp32", "fp16", "int4-32", "own-quantizer")),
     ]
     kept = programs["toy_cnn_xnnpack_fp16-kept-optimized"]
@@ -148,8 +139,6 @@ def test_formats_layers_and_inputs_of_your_own(tmp_path: Path) -> None:
         ({"targets": ["auto"]}, "targets[0] auto"),
         ({"targets": ["android"]}, 'targets[0] android "android:SERIAL"'),
         ({"targets": ["ssh:a@b", "ssh:a-b"]}, "targets ssh-a-b twice"),
-        ({"exclude": [{"why": "x"}]}, "exclude[0] every cell"),
-        ({"exclude": [{"threads": 8}]}, "exclude[0].threads 8 1, 2"),
         ({"threads": [*range(1, 200)], "targets": [f"ssh:h{n}" for n in range(60)]}, "cells at most"),
     ],
 )
@@ -166,11 +155,11 @@ def test_paths_start_where_the_file_lies(tmp_path: Path, monkeypatch: pytest.Mon
     shutil.copy(PROGRAM, home / "own.pte")
     (home / "make.py").write_text("def model(): ...\n")
     monkeypatch.chdir(tmp_path)
-    sweep = sweep_of(home, models=["own.pte", "make.py:model"], store="kept", exclude=[{"model": "own.pte"}])
+    sweep = sweep_of(home, models=["own.pte", "make.py:model"], store="kept")
     assert sweep.models == (str(home / "own.pte"), f"{home / 'make.py'}:model")
-    assert sweep.store == str(home / "kept") and sweep.exclude[0].model == (str(home / "own.pte"),)
+    assert sweep.store == str(home / "kept")
     names = {cell.program.name for cell in cells_of(sweep)}
-    assert names == {"make_model_xnnpack_fp32", "make_model_xnnpack_int8"}
+    assert names == {"own", "make_model_xnnpack_fp32", "make_model_xnnpack_int8"}
 
 
 def test_schema_and_template_that_ship_are_current(tmp_path: Path, sme2prof: Sme2prof) -> None:
@@ -184,7 +173,7 @@ def test_schema_and_template_that_ship_are_current(tmp_path: Path, sme2prof: Sme
     assert checked.returncode == 0
     says(checked.stdout, "fine", "--dry-run")
     listed = sme2prof("sweep", CONFIGS / "sweep_template.json", "--dry-run").stdout
-    says(listed, "34 cells", "11 runs", "12 cells", "2 cells")
+    says(listed, "24 cells", "6 runs")
     wrong = tmp_path / "wrong.json"
     wrong.write_text(json.dumps(GOOD | {"models": [], "x": 1}))
     said = sme2prof("config", "check", wrong)
@@ -201,7 +190,7 @@ def test_cost_is_said_as_far_as_it_is_known(tmp_path: Path, sme2prof: Sme2prof) 
         ("host", 30.0), ("android:S", 30.0), ("emulated", None),
     }  # fmt: skip
     assert sweep_cells.sweep_seconds(planned) == 2 * 30, "targets beside each other"
-    sweep_of(tmp_path, models=[PROGRAM.name], targets=["emulated"], exclude=[])
+    sweep_of(tmp_path, models=[PROGRAM.name], targets=["emulated"])
     words = ("sweep", tmp_path / "sweep.json", "--outdir", tmp_path / "out")
     shown = sme2prof(*words, "--dry-run")
     assert shown.returncode == 0 and shown.stdout.rstrip().endswith(f"--outdir {tmp_path / 'out'}")
@@ -227,19 +216,19 @@ def test_a_sweep_is_continued_kept_aside_or_refused(tmp_path: Path) -> None:
             pass
         folder.fail(first, "the phone is gone", "connect it")
         folder.conclude(second)  # it has no run
-        assert folder.record.counts() == {"failed": 6, "waiting": 6, "left out": 4}
+        assert folder.record.counts() == {"failed": 8, "waiting": 8}
         assert sweep_cells.read_sweep_record(out) == folder.record
         assert {job.id for job in folder.waiting_jobs()}.isdisjoint({first.id, second.id})
     with refused(InputError, "settings (its sweep.json)"):
         open_sweep(out, sweep_of(tmp_path, runs=3), resume=True).__enter__()
     with open_sweep(out, sweep_of(tmp_path, notes="later"), resume=True) as folder:
-        assert folder.record.counts() == {"waiting": 12, "left out": 4}, "what failed is tried again"
+        assert folder.record.counts() == {"waiting": 16}, "what failed is tried again"
         for job in folder.waiting_jobs():
             folder.fail(job, "no")
         folder.end()
     with open_sweep(out, sweep) as folder:
         assert folder.moved is not None and sweep_cells.read_sweep_record(folder.moved).ended
-        assert folder.record.counts() == {"waiting": 12, "left out": 4}
+        assert folder.record.counts() == {"waiting": 16}
     (tmp_path / "other").mkdir()
     (tmp_path / "other" / "mine.txt").write_text("mine")
     with refused(InputError, tmp_path / "other", "no sweep"):

@@ -232,9 +232,6 @@ class RemoteTarget(Target):
     def execute_lockstep(self, job: LockstepJob, into: Path, stem: str) -> LockstepOutcome:
         return self.shell.repeat(lambda: Target.execute_lockstep(self, job, into, stem))
 
-    def _available_bytes(self) -> int | None:
-        return self._machine.available_bytes if self._machine else None
-
     def operators(self) -> frozenset[str] | None:
         return self._report.operators if self._report else None
 
