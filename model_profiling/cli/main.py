@@ -11,9 +11,9 @@ import click
 
 from model_profiling._version import __version__
 from model_profiling.cli.frame import debug_option, debugging, fail, remember, say, warn
-from model_profiling.core.errors import InputError, ProfilingError, RunError, refused_by_system
+from model_profiling.core.errors import ProfilingError, RunError, refused_by_system
 from model_profiling.core.formatting import did_you_mean
-from model_profiling.core.stdio import end_like_ctrl_c, lost_output, watched_output
+from model_profiling.core.stdio import checked_output, end_like_ctrl_c, lost_output
 
 GROUPS = {
     "Measure": {
@@ -114,30 +114,30 @@ def program() -> click.Group:
     return click.version_option(__version__, prog_name="sme2prof")(group)
 
 
+@checked_output
 def main(argv: Sequence[str] | None = None) -> int:
     """Run `sme2prof` and return its exit code: 0 done, 1 the answer is no, 2 bad input or environment."""
     words = list(argv if argv is not None else sys.argv[1:]) or ["--help"]
     remember(words)
     if words[0] == "help":
         words = [*words[1:], "--help"]
-    with watched_output() as code_after:
-        end_like_ctrl_c()
-        try:
-            for word in words:
-                # No file name and no page holds NUL, or the surrogates of bytes that are not UTF-8.
-                if re.search("[\0\ud800-\udfff]", word):
-                    odd = f"the argument {word!r} contains NUL, or bytes that are not UTF-8"
-                    raise InputError(odd, "rename the file with plain letters")
-            # Not click's own main(): it prints an empty line on Ctrl-C.
-            with program().make_context("sme2prof", words) as context:
-                outcome: object = context.command.invoke(context)
-        except BaseException as ended:  # noqa: BLE001 (the rest is raised again)
-            return code_after(_exit_code(ended))
-        return code_after(outcome if isinstance(outcome, int) else 0)
+    for word in words:
+        # No file name and no page holds NUL, or the surrogates of bytes that are not UTF-8.
+        if re.search("[\0\ud800-\udfff]", word):
+            fail(f"the argument {word!r} contains NUL, or bytes that are not UTF-8; rename the file")
+            return 2
+
+    def invoke() -> object:
+        # Not click's own main(): it prints an empty line on Ctrl-C.
+        with program().make_context("sme2prof", words) as context:
+            outcome: object = context.command.invoke(context)
+            return outcome
+
+    return run_reporting_failures(invoke)
 
 
 def run_reporting_failures(work: Callable[[], object]) -> int:
-    """Do the work of a tool; print a failure as one line and return the exit code for its kind."""
+    """Do the work of a command or a tool; print a failure as one line, return the exit code for its kind."""
     end_like_ctrl_c()
     try:
         outcome = work()

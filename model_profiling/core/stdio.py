@@ -49,31 +49,13 @@ class _WatchedFile(io.FileIO):
             raise
 
 
-@contextlib.contextmanager
-def watched_output() -> Iterator[Callable[[int], int]]:
-    """Watch standard output during the block, which gets a function for the exit code at its end: if output
-    could not be written, 141 without a message if its reader has gone (`| head`), else 2 with one line."""
-
-    def code_after(code: int) -> int:
-        problem = lost_output()
-        if problem is None or code > 1:
-            return code
-        if isinstance(problem, BrokenPipeError):
-            return _NOT_READ
-        reason = "it is closed" if problem.errno == errno.EBADF else system_reason(problem)
-        say_aside(f"error: cannot write standard output, {reason}; redirect it to a file")
-        return _FAILED
-
-    with _watching_output():
-        yield code_after
-
-
 def checked_output(work: Callable[_P, int]) -> Callable[_P, int]:
-    """Wrap `work`, which returns an exit code, to fail if standard output cannot be written."""
+    """Wrap `work`, which returns an exit code. If standard output could not be written, the code is 141
+    without a message if its reader has gone (`| head`), else 2 with one line."""
 
     @functools.wraps(work)
     def call(*args: _P.args, **kwargs: _P.kwargs) -> int:
-        with watched_output() as code_after:
+        with _watching_output():
             try:
                 code = work(*args, **kwargs)
             except (SystemExit, OSError) as ended:
@@ -81,7 +63,14 @@ def checked_output(work: Callable[_P, int]) -> Callable[_P, int]:
                     raise
                 exit_code = getattr(ended, "code", 0)
                 code = exit_code if isinstance(exit_code, int) else 0
-            return code_after(code)
+            problem = lost_output()
+            if problem is None or code > 1:
+                return code
+            if isinstance(problem, BrokenPipeError):
+                return _NOT_READ
+            reason = "it is closed" if problem.errno == errno.EBADF else system_reason(problem)
+            say_aside(f"error: cannot write standard output, {reason}; redirect it to a file")
+            return _FAILED
 
     return call
 
