@@ -123,7 +123,7 @@ def compare_command(
             "with --against only --fail-on-regression: for others name two run directories"
         )
     for path in out:
-        if path.suffix not in (names.HTML, ".md", ".xml") and not files.is_stdout(path):
+        if path.suffix not in (names.HTML, ".md", ".xml"):
             raise click.UsageError(f"--out {path} does not say what to write: end it in .html, .md or .xml")
     gates["fail_on"] = fail_on
     times, across_machines = given.pop("times"), given.pop("across_machines")
@@ -200,9 +200,9 @@ def _write(comparison: Comparison, out: tuple[Path, ...], usual: Path | None) ->
         if path.suffix == names.HTML:
             page = write_page(page_blocks, path, title)
         elif path.suffix == ".xml":
-            files.write_out(path, comparison_junit(comparison))
+            files.write_text(path, comparison_junit(comparison))
         else:
-            files.write_out(path, render_markdown(blocks))
+            files.write_text(path, render_markdown(blocks))
     if page is None and usual is not None:
         try:
             page = write_page(page_blocks, usual, title)

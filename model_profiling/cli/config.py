@@ -38,11 +38,13 @@ def new(*, model: Path, target: str, trace: bool, output: Path | None, force: bo
     `sme2prof run` measures the config; for one model, `sme2prof profile` does both without a file. All
     settings are in docs/reference/config.md. Sweeps: docs/how-to/sweeps.md has one to copy.
     """
-    path, folder = free_path(output or files.STDOUT, force=force)
+    path, folder = free_path(output, force=force) if output else (None, Path.cwd())
     content = config_template(model, target, folder, trace=trace)
     parse_config(content, folder=folder)
-    files.write_out(path, files.json_text(content))
-    if not files.is_stdout(path):
+    if path is None:
+        frame.facts(content)
+    else:
+        files.write_json(path, content)
         frame.say(f"wrote {path}\nnext: sme2prof run {path}")
 
 

@@ -109,27 +109,15 @@ def input_path(named: str) -> Path:
 
 
 def output_file(named: str) -> Path:
-    """The path of an output; `-` is standard output, which can take only one."""
-    from model_profiling.core import files
-
-    path = files.STDOUT if named == "-" else files.as_path(named)
-    if files.is_stdout(path):
-        if "--json" in _words:
-            raise click.UsageError("--json goes to standard output already: name a file in place of -")
-        if _files_on_stdout:
-            raise InputError("two outputs go to standard output", "name a file for one of them")
-        _files_on_stdout.append(path)
-    return path
+    if named == "-":
+        raise InputError("- is not a file", "name a file; --json prints facts")
+    return input_path(named)
 
 
 def output_folder(named: str) -> Path:
-    from model_profiling.core import files
-
-    path = files.as_path(named)
-    if named == "-" or files.is_stdout(path):
+    path = input_path(named)
+    if named == "-" or path.is_file():
         raise InputError(f"{named} is not a folder", "name a folder: several files are written")
-    if path.is_file():
-        raise InputError(f"{named} is a file, not a folder", "name another folder")
     return path
 
 
@@ -302,14 +290,11 @@ def warn_of_unused_evidence(evidence: Sequence[Path], mains: Iterable[Run]) -> N
 
 
 _words: list[str] = []
-_files_on_stdout: list[Path] = []
-"""Outputs the user sends to standard output; all other text then goes to standard error."""
 
 
 def remember(words: Sequence[str]) -> None:
     """Keep the command's words as a person or a documented script gave them."""
     _words[:] = words
-    _files_on_stdout.clear()
 
 
 def command_line() -> tuple[str, ...]:
@@ -324,16 +309,14 @@ def debugging() -> bool:
 def say(text: str = "", *, err: bool = False) -> None:
     """Print text, made safe: names in it may hold terminal escapes or commands to a CI service."""
     safe = no_command(printable(text))
-    if err or _files_on_stdout:
+    if err:
         say_aside(safe)
     else:
         click.echo(safe)
 
 
 def say_wrote(path: Path, more: str = "") -> None:
-    from model_profiling.core import files
-
-    say(f"wrote {'to ' if files.is_stdout(path) else ''}{files.display_name(path)}{more}")
+    say(f"wrote {path}{more}")
 
 
 def warn(text: str) -> None:
@@ -372,10 +355,7 @@ def print_answers(run_answers: RunAnswers, *, quiet: bool = False) -> None:
 
 def pages(report: Path) -> list[Path]:
     """The report's files, the one to open first at the front."""
-    from model_profiling.core import files
-
-    html = report if files.is_stdout(report) else report.with_suffix(".html")
-    return list(dict.fromkeys((html, report)))
+    return list(dict.fromkeys((report.with_suffix(".html"), report)))
 
 
 def page_facts(report: Path) -> dict[str, object]:

@@ -272,7 +272,7 @@ def _write_csv(path: Path, answer: Answer) -> None:
     from model_profiling.core.records import csv_line
 
     lines = [answer.columns, *(tuple(map(_cell, row)) for row in answer.rows)]
-    files.write_out(path, "".join(f"{csv_line(line)}\n" for line in lines))
+    files.write_text(path, "".join(f"{csv_line(line)}\n" for line in lines))
     frame.say_wrote(path, f" ({plural(len(answer), 'row')}{', of more' if answer.more else ''})")
 
 

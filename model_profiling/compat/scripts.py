@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import functools
 import re
 import sys
 from collections.abc import Callable, Sequence
@@ -189,7 +188,7 @@ def _generate_config(options: argparse.Namespace) -> None:
     if model is None:
         if not sys.stdin.isatty():
             raise InputError("no model is named", "give --model FILE.pte")
-        ask = functools.partial(click.prompt, err=output is not None and files.is_stdout(output))
+        ask = click.prompt
         model = Path(ask("Exported program to measure (.pte, from sme2prof export)"))
         target = options.target or ask(f"Where: {', '.join(target_kinds())}", default="auto")
         suggested = config_template(model, target, Path.cwd())["output_root"]
@@ -200,9 +199,8 @@ def _generate_config(options: argparse.Namespace) -> None:
     path, folder = free_path(output or Path("config.json"), force=options.force)
     content = config_template(model, target, folder, **further)
     parse_config(content, folder=folder)
-    files.write_out(path, files.json_text(content))
-    if not files.is_stdout(path):
-        frame.say(f"wrote {path}\nnext: sme2prof run {path}")
+    files.write_json(path, content)
+    frame.say(f"wrote {path}\nnext: sme2prof run {path}")
 
 
 _NAMES = {"darwin": "mac", "linux": "linux"}

@@ -191,8 +191,8 @@ def xnntrace_to_kernels(description: str | None, argv: Sequence[str] | None = No
 
 def _list_kernels(options: argparse.Namespace) -> None:
     uses = kernel_uses(read_xnntrace(options.xnntrace, follow=True))
-    files.write_out(options.out, kernels_csv(options.model_id or options.xnntrace.stem, uses))
-    say(f"wrote {len(uses)} rows to {files.display_name(options.out)}")
+    files.write_text(options.out, kernels_csv(options.model_id or options.xnntrace.stem, uses))
+    say(f"wrote {len(uses)} rows to {options.out}")
     for name in unknown_kernels(uses):
         warn(f"the kit cannot read the kernel name {name}")
 
@@ -230,7 +230,7 @@ def _write_view(options: argparse.Namespace) -> None:
     if out is None:
         say(text.rstrip("\n"))
     else:
-        files.write_out(out, text)
+        files.write_text(out, text)
         say_wrote(out)
 
 
@@ -313,7 +313,7 @@ def _analyse(options: argparse.Namespace) -> None:
 
 
 def _write_json(path: Path, content: dict[str, object]) -> None:
-    files.write_out(path, files.json_text(content))
+    files.write_json(path, content)
     say_wrote(path)
 
 

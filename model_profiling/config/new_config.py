@@ -11,7 +11,6 @@ from model_profiling.config.names import run_home
 from model_profiling.config.settings import SYNONYMS, ProfileConfig
 from model_profiling.config.sweep import OWN_RUNGS, SweepConfig
 from model_profiling.core.errors import InputError
-from model_profiling.core.files import is_stdout
 from model_profiling.runner.machine import parse_target, place_of
 from model_profiling.targets import plan_targets
 
@@ -56,11 +55,10 @@ def config_template(
 
 def free_path(output: Path, *, force: bool) -> tuple[Path, Path]:
     """The file to write (`output`, or `config.json` in that folder), and the folder its paths start from."""
-    straight = is_stdout(output)
-    path = output if straight or output.suffix == ".json" else output / "config.json"
-    if not straight and path.exists() and not force:
+    path = output if output.suffix == ".json" else output / "config.json"
+    if path.exists() and not force:
         raise InputError(f"{path} exists", "choose another name or give --force")
-    return path, Path.cwd() if straight else path.resolve().parent
+    return path, path.resolve().parent
 
 
 def _relative(path: Path, folder: Path) -> str:

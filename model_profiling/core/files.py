@@ -2,8 +2,8 @@
 
 Everything the kit writes goes through `replacing`: the content is made in a hidden sibling and renamed into
 place, so a reader, a crash or a full disk never leaves half a file under the final name. Only a regular file
-is ever replaced. The few files written in place (locks, journals) are opened by `open_in_place`. An output
-that a user names may be standard output: `write_out`. Paths from callers come in through `as_path`.
+is ever replaced. The few files written in place (locks, journals) are opened by `open_in_place`. Paths from
+callers come in through `as_path`.
 """
 
 from __future__ import annotations
@@ -14,7 +14,6 @@ import hashlib
 import json
 import os
 import secrets
-import sys
 import time
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
@@ -27,8 +26,6 @@ from model_profiling.core.safe_read import kind_of, open_regular
 
 StrPath: TypeAlias = str | os.PathLike[str]
 
-STDOUT = Path("/dev/stdout")
-"""What a user writes as `-`."""
 LONGEST_NAME, LONGEST_PATH = 255, 4095
 """In bytes."""
 
@@ -135,26 +132,6 @@ def open_in_place(path: Path) -> int:
         what = "a file with another name (a hard link)"
         raise InputError(f"cannot write {path}: it is {what}", "put a copy of the file in its place")
     return handle
-
-
-def is_stdout(path: Path) -> bool:
-    return path in (STDOUT, Path("/dev/fd/1"), Path("/proc/self/fd/1"))
-
-
-def display_name(path: Path) -> str:
-    return "standard output" if is_stdout(path) else str(path)
-
-
-def write_out(path: Path, content: str | bytes) -> None:
-    """Write to an output that the user named: a file whole or not at all, or standard output."""
-    data = content if isinstance(content, bytes) else encoded(content)
-    if is_stdout(path):
-        # A failure here counts as a lost answer, as if it had been printed.
-        sys.stdout.flush()
-        sys.stdout.buffer.write(data)
-        sys.stdout.flush()
-    else:
-        write_bytes(path, data)
 
 
 def write_bytes(path: Path, content: bytes) -> None:

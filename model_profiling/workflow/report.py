@@ -52,10 +52,7 @@ def write_report(
 
 def write_page(blocks: Sequence[Block], path: Path, title: str, *, pictures: bool = False) -> Path:
     """Write a page to `path`: only HTML if the suffix says so, otherwise Markdown and an HTML copy beside it,
-    with a folder of `pictures` for the Markdown if asked. Standard output gets only the Markdown."""
-    if files.is_stdout(path):
-        files.write_out(path, render_markdown(blocks))
-        return path
+    with a folder of `pictures` for the Markdown if asked."""
     page = path.with_suffix(names.HTML)
     if path != page:
         folder = path.with_name(path.stem + names.PICTURES)

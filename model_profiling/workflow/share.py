@@ -89,7 +89,7 @@ def _write_archive(path: Path, content: Mapping[str, bytes]) -> None:
             entry = zipfile.ZipInfo(f"{Path(names.SHARED_ARCHIVE).stem}/{name}", _MOMENT)
             entry.external_attr = 0o644 << 16
             archive.writestr(entry, body, zipfile.ZIP_DEFLATED)
-    files.write_out(path, whole.getvalue())
+    files.write_bytes(path, whole.getvalue())
 
 
 class _SharedRun:

@@ -37,8 +37,6 @@ class ViewedPage:
 
 def page_to_view(named: StrPath, out: Path | None = None, progress: Progress | None = None) -> ViewedPage:
     """Make a new page about `named`; if it is itself a page, return it unchanged."""
-    if out is not None and files.is_stdout(out):
-        raise InputError(f"a browser cannot open {out}", "name a file, or take `sme2prof report --out`")
     if out is not None and out.suffix != names.HTML:
         raise InputError(f"{out} does not end in .html", f"call it {out.with_suffix(names.HTML)}")
     if "://" in os.fspath(named):

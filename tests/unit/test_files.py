@@ -87,10 +87,10 @@ def test_only_a_regular_file_is_replaced(make: Callable[[Path], None], tmp_path:
 def test_no_device_is_written_to(make: Callable[[Path], None], tmp_path: Path) -> None:
     """A folder that somebody sent may hold a pipe, which waits for ever, or a disk, called `report.md`."""
     with refused(InputError, "/dev/null", "device"):
-        files.write_out(Path("/dev/null"), "text")
+        files.write_text(Path("/dev/null"), "text")
     make(tmp_path / "report.md")
     with refused(InputError, tmp_path / "report.md", fix="remove"):
-        files.write_out(tmp_path / "report.md", "text")
+        files.write_text(tmp_path / "report.md", "text")
     with refused(InputError, tmp_path / "report.md", "not a regular file"):
         files.sha256(tmp_path / "report.md")
 
@@ -100,7 +100,7 @@ def test_a_link_to_a_device_is_no_device_and_a_journal_with_two_names_is_kept(tm
     device(tmp_path / "null")
     (tmp_path / "report.md").symlink_to("null")
     with refused(InputError, tmp_path / "report.md", "link"):
-        files.write_out(tmp_path / "report.md", "text")
+        files.write_text(tmp_path / "report.md", "text")
     (tmp_path / "journal.jsonl").write_text("{}\n")
     os.link(tmp_path / "journal.jsonl", tmp_path / "snapshot.jsonl")
     with refused(InputError, "journal.jsonl", "hard link", fix="copy") as caught:
