@@ -12,7 +12,6 @@ import contextvars
 import errno
 import functools
 import io
-import json
 import os
 import shutil
 import signal
@@ -177,7 +176,6 @@ def defer_signals() -> Iterator[None]:
 
 # Progress of long operations; the command line decides how it looks.
 
-_SECONDS_BETWEEN_LINES = 10.0
 _ERASE = "\r\033[K"
 
 
@@ -206,8 +204,8 @@ class Lines(Progress):
     """A line on stderr per stage, and its progress every few seconds. Several programs may share a terminal:
     there the count stays in the last line until anyone writes another."""
 
-    def __init__(self) -> None:
-        self._stage = ""
+    def __init__(self, every_s: float = 10.0) -> None:
+        self._stage, self._every_s = "", every_s
         self._began = self._shown = time.monotonic()
         # A duplicate of stderr: output to stderr is held back while torch works.
         terminal = os.dup(sys.stderr.fileno()) if sys.stderr.isatty() else None
@@ -223,7 +221,7 @@ class Lines(Progress):
         count = f"{self._stage} {counted(self._began, done, total, text)}"
         if self._terminal:
             self._write(count[: shutil.get_terminal_size().columns - 1], "")
-        elif done >= total or time.monotonic() - self._shown >= _SECONDS_BETWEEN_LINES:
+        elif done >= total or time.monotonic() - self._shown >= self._every_s:
             self._shown = time.monotonic()
             self._write(count, "\n")
 
@@ -262,54 +260,17 @@ def watching(progress: Progress) -> Iterator[None]:
 
 
 DRIVEN = "SME2PROF_PROGRESS"
-"""Set to `json` by a program that drives this one: it reads progress as JSON lines from stderr and holds
-stdin open. When stdin ends, the driver is gone, and the work ends as on Ctrl-C."""
-
-
-class JsonLines(Progress):
-    """A JSON object per step: `{"stage": "measuring", "done": 3, "total": 12, "text": ""}`."""
-
-    def __init__(self) -> None:
-        # A duplicate of stderr, as in `Lines`.
-        self._stream = os.fdopen(os.dup(sys.stderr.fileno()), "w", encoding="utf-8")
-        self._stage = ""
-
-    def __enter__(self) -> JsonLines:
-        threading.Thread(target=_end_with_stdin, daemon=True).start()
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self._stream.close()
-
-    def stage(self, text: str) -> None:
-        self._stage = text
-        self._write({"stage": text})
-
-    def advance(self, done: int, total: int, text: str = "") -> None:
-        self._write({"stage": self._stage, "done": done, "total": total, "text": text})
-
-    def _write(self, step: dict[str, object]) -> None:
-        # If the driver is gone, stdin ends too, and that ends the work in order.
-        with contextlib.suppress(OSError):
-            self._stream.write(json.dumps(step) + "\n")
-            self._stream.flush()
-
-
-def _end_with_stdin() -> None:
-    while os.read(0, 4096):
-        pass
-    os.kill(os.getpid(), signal.SIGTERM)
+"""Set by a program that reads progress from stderr: then every command shows it, in more lines."""
 
 
 @contextlib.contextmanager
 def shown_progress(*, lines: bool = False, quiet: bool = False) -> Iterator[Progress]:
-    """Show progress on stderr to a person or a driving program; otherwise nothing, or plain `lines`."""
+    """Show progress on stderr to a person or a program that reads it; otherwise nothing, or plain `lines`."""
     with contextlib.ExitStack() as stack:
         progress: Progress = Silent()
-        if os.environ.get(DRIVEN) == "json":
-            progress = stack.enter_context(JsonLines())
-        elif not quiet and (lines or sys.stderr.isatty()):
-            progress = Lines()
+        driven = DRIVEN in os.environ
+        if not quiet and (lines or driven or sys.stderr.isatty()):
+            progress = Lines(1.0 if driven else 10.0)
             stack.callback(progress.end)
         stack.enter_context(watching(progress))
         yield progress

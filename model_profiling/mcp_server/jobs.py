@@ -49,7 +49,7 @@ class ToolJob:
         self.words = [word.replace(SCRATCH, self._scratch.name) for word in words]
         self._deadline, self._stop, self._output = self.began + limit_s, threading.Event(), bytearray()
         argv = [sys.executable, "-c", _START, str(_KIT), *self.words]
-        self.child = process.start(argv, fed=True, cwd=folder, env={"SME2PROF_PROGRESS": "json"})
+        self.child = process.start(argv, cwd=folder, env={"SME2PROF_PROGRESS": "lines"})
         self._readers = [threading.Thread(target=read, daemon=True) for read in (self._keep, self._listen)]
         for thread in (*self._readers, threading.Thread(target=self._watch, daemon=True)):
             thread.start()
@@ -79,8 +79,6 @@ class ToolJob:
             process.end(self.child, with_all=not process.has_ended(self.child))
         for reader in self._readers:  # another process may hold the inherited pipes open
             reader.join(_LAST_WORDS_S)
-        assert self.child.stdin is not None
-        self.child.stdin.close()
         self._scratch.cleanup()
         ended: State = "cancelled" if self._stop.is_set() else "stopped at its time limit"
         self.state = ended if not in_time else "failed" if self.facts() is None else "done"
@@ -93,26 +91,16 @@ class ToolJob:
                 self._output += block[: _MOST_OUTPUT - len(self._output)]
 
     def _listen(self) -> None:
-        """Note progress; keep every other line, and copy it to stderr, where clients keep it."""
+        """Keep warnings and errors, and copy them to stderr, which clients keep; other lines are progress."""
         assert self.child.stderr is not None
         with self.child.stderr as stderr:
             while line := stderr.readline(_LONGEST_LINE):
                 text = printable(line.decode("utf-8", "replace").rstrip())
-                if (step := _step(text)) is not None:
-                    self.stage = step
-                elif text:
+                if text.startswith(("warning: ", "error: ")):
                     self.messages.append(text)
                     say_aside(text)
-
-
-def _step(line: str) -> str | None:
-    """`measuring 3/12: text` for a line of progress, None for any other."""
-    try:
-        step = json.loads(line)
-        amount = f" {step['done']}/{step['total']}" if "done" in step else ""
-        return f"{step['stage']}{amount}{': ' if step.get('text') else ''}{step.get('text', '')}"
-    except (ValueError, TypeError, KeyError, AttributeError, RecursionError):
-        return None
+                elif text:
+                    self.stage = text
 
 
 class ToolJobs:

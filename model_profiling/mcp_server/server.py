@@ -161,8 +161,7 @@ def _answer_of(job: ToolJob, tool: Tool, options: CallOptions) -> ToolAnswer:
     """The state of a job, with the parts of its answer that are asked for, or the usual ones."""
     if job.state == "failed":
         errors = [line.removeprefix("error: ") for line in job.messages if line.startswith("error: ")]
-        problem = " ".join(errors or list(job.messages)[-3:])
-        raise RunError(problem or f"{job.tool} ended with {job.child.returncode} and no answer")
+        raise RunError(" ".join(errors) or f"{job.tool} ended with {job.child.returncode}: {job.stage}")
     answer = ToolAnswer(
         job=job.id,
         state=job.state,

@@ -3,10 +3,7 @@
 from __future__ import annotations
 
 import json
-import os
 import shutil
-import signal
-import subprocess
 import sys
 import time
 from collections.abc import Awaitable, Callable, Iterator
@@ -265,7 +262,7 @@ def test_a_cancelled_measurement_leaves_nothing_running_and_goes_on_later(client
     asked = {"model": own.name, "target": "host", "budget": 15, "outdir": "measured"}
     started = client.ask("profile", **asked, wait_s=0)
     assert (started["state"], started["answer"]) == ("running", {})
-    _until(lambda: "launch 1" in client.ask("job_status", job=started["job"], wait_s=0)["stage"])
+    _until(lambda: "launch " in client.ask("job_status", job=started["job"], wait_s=0)["stage"])
     assert _running(own.name)
     assert f"{started['job']} (profile) has been running" in client.refused("export", model="toy_cnn")
     assert client.facts("analyze", run_dir=RUN)  # reading goes on meanwhile
@@ -366,26 +363,6 @@ def test_without_the_extra_one_line_says_what_to_install(sme2prof, monkeypatch, 
     assert sme2prof("mcp", "--root", tmp_path / "none").stderr.startswith("error: there is no folder")
 
 
-def test_a_driven_command_ends_with_who_drives_it() -> None:
-    code = (
-        "import time; from model_profiling.core.stdio import shown_progress\n"
-        "with shown_progress() as progress:\n"
-        "    progress.stage('measuring'); progress.advance(1, 2); time.sleep(60)"
-    )
-    child = subprocess.Popen(
-        [sys.executable, "-c", code],
-        stdin=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        env={**os.environ, "PYTHONPATH": str(ROOT), "SME2PROF_PROGRESS": "json"},
-    )
-    assert child.stdin is not None and child.stderr is not None
-    steps = [json.loads(child.stderr.readline()) for _ in range(2)]
-    assert steps == [{"stage": "measuring"}, {"stage": "measuring", "done": 1, "total": 2, "text": ""}]
-    child.stdin.close()
-    assert child.wait(timeout=20) == -signal.SIGTERM
-    child.stderr.close()
-
-
 def test_a_job_that_ignores_its_end_takes_what_it_started_along(monkeypatch, tmp_path) -> None:
     started = tmp_path / "pid"
     code = (
@@ -400,11 +377,3 @@ def test_a_job_that_ignores_its_end_takes_what_it_started_along(monkeypatch, tmp
     job.cancel()
     assert job.finished.wait(20) and job.state == "cancelled"
     _until(lambda: not psutil.pid_exists(int(started.read_text())), 20)
-
-
-def test_a_line_that_is_no_progress_is_none() -> None:
-    """A model may print what looks like it: a KeyError ended the whole job."""
-    assert jobs._step('{"stage": "measuring", "done": 1}') is None
-    assert jobs._step('"stage"') is None
-    assert jobs._step('{"stage": "measuring", "done": 1, "total": 2}') == "measuring 1/2"
-    assert jobs._step('{"stage": "measuring", "done": 1, "total": 2, "text": "x"}') == "measuring 1/2: x"
