@@ -231,7 +231,7 @@ def kernels_of_process(entry: Entry | None, dump: Path | None, run_dir: Path) ->
 
 # Open questions about SME2, with reasons and the commands that would answer them.
 
-_ON_SME2 = "a machine that has SME2 (`sme2prof doctor --devices` lists products that have it)"
+_ON_SME2 = "a machine that has SME2 (an Apple M4 or newer, a phone with Arm's C1 cores)"
 
 SME2_KERNELS = "SME2 kernels"
 """The question whether such kernels run; emulation answers it."""

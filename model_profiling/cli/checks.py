@@ -11,7 +11,6 @@ from model_profiling.cli import frame
 from model_profiling.core.formatting import plural, size
 from model_profiling.core.stdio import shown_progress
 from model_profiling.doctor import examine
-from model_profiling.doctor.checks import DEVICES
 from model_profiling.runner.cache import cache_root, remove_cache
 from model_profiling.runner.machine import parse_target
 from model_profiling.targets import open_target
@@ -23,24 +22,16 @@ from model_profiling.targets.remote.folder import Removed
 @frame.command(
     "doctor",
     example="""sme2prof doctor
-    sme2prof doctor --fetch
-    sme2prof doctor --devices""",
+    sme2prof doctor --fetch""",
     facts=True,
 )
 @click.option("--fetch", is_flag=True, help="First download what SME2 emulation needs; root is not needed.")
-@click.option("--devices", is_flag=True, help="Only list hardware known to have SME2, with sources.")
-def doctor_command(fetch: bool, devices: bool, as_json: bool) -> int:
+def doctor_command(fetch: bool, as_json: bool) -> int:
     """Check this machine: what works, how to fix what is missing, where models can run.
 
     It checks the machine; `sme2prof validate` checks a run, `sme2prof config check` a config. Exits with 1 if
     the kit's own runner cannot be built and run here.
     """
-    if devices:
-        if as_json:
-            frame.facts({"schema_version": 1, "devices": DEVICES.splitlines()})
-        else:
-            frame.say(DEVICES)
-        return 0
     if fetch:
         with shown_progress(lines=True) as progress:
             progress.stage("getting what emulation needs")

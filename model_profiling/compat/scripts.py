@@ -188,7 +188,7 @@ def _generate_config(options: argparse.Namespace) -> None:
     if model is None:
         if not sys.stdin.isatty():
             raise InputError("no model is named", "give --model FILE.pte")
-        ask = click.prompt
+        ask: Callable[..., Any] = click.prompt
         model = Path(ask("Exported program to measure (.pte, from sme2prof export)"))
         target = options.target or ask(f"Where: {', '.join(target_kinds())}", default="auto")
         suggested = config_template(model, target, Path.cwd())["output_root"]

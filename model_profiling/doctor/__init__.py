@@ -40,8 +40,6 @@ class Diagnosis(CheckList):
         for target in self.targets:
             available = "yes" if target.available else "no "
             lines.append(f"target {target.name.ljust(8)}  {available}  {target.detail}")
-        if self.targets:  # the command exists only once the kit is installed
-            lines.append(f"devices known to have SME2: {sme2prof('doctor', '--devices')}")
         return "\n".join([*lines, "", f"not ready: {self.failed}" if self.failed else "ready"])
 
     def _features(self) -> str:

@@ -220,13 +220,3 @@ def _fits(requirement: Requirement) -> Check:
     if requirement.specifier.contains(version, prereleases=True):
         return Check(requirement.name, "pass", version)
     return Check(requirement.name, "fail", f"{version} is not {requirement.specifier}", fix)
-
-
-DEVICES = """\
-Apple M4, M5, A18 and A19: Macs, iPads and iPhones (LLVM's AArch64Processors.td: apple-m4 and so on; 2026-11)
-Arm C1-Ultra, C1-Premium, C1-Pro and C1-Nano: CPUs (LLVM's AArch64Processors.td: c1-ultra and so on; 2026-11)
-MediaTek Dimensity 9500: vivo X300 (MediaTek's announcement and the phone's, in Android Authority; 2025-10)
-Samsung Exynos 2600: Galaxy S26 (Arm's statement, in Notebookcheck; 2026-02)
-Servers: none known (LLVM: not Neoverse up to V3, Grace, Olympus, Ampere1 or FUJITSU-MONAKA; 2026-11)
-Ask the device: `sysctl hw.optional.arm.FEAT_SME2` on a Mac, `grep -cw sme2 /proc/cpuinfo` elsewhere"""
-"""Hardware known to have SME2, with sources; other devices may have it, too."""

@@ -152,7 +152,7 @@ def _parts_of(name: str, text: str) -> set[str]:
 
 _MEASURING = " target threads budget outdir no_wait"
 READING = (
-    Tool("doctor", "devices", "Call it first, and when a job fails because something is missing."),
+    Tool("doctor", note="Call it first, and when a job fails because something is missing."),
     Tool("models"),
     Tool(
         "runs",

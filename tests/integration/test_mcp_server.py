@@ -98,7 +98,7 @@ def test_tools_are_what_click_declares(client: Assistant) -> None:
 @pytest.mark.parametrize(
     ("tool", "arguments", "words"),
     [
-        ("doctor", {"devices": True}, ["doctor", "--devices"]),
+        ("doctor", {}, ["doctor"]),
         ("models", {"limit": 200}, ["models"]),
         ("validate", {"run_dir": RUN, "limit": 50}, ["validate", RUN]),
         ("compare", {"a": RUN, "b": WITH_SME2}, ["compare", RUN, WITH_SME2]),

@@ -24,22 +24,35 @@ from model_profiling.runner.machine import (
 from model_profiling.targets.power_mode import PowerSettings
 from model_profiling.targets.remote import RemoteTarget, ask_machine
 from model_profiling.targets.remote.folder import Removed
+from model_profiling.targets.remote.shell import meaning_of
 
 # The first with a separate exit status, standard error and end of input, and with device names.
 _OLDEST = 28
 _ANSWER_S = 30.0
-_STATES = {
-    "unauthorized": ("has not allowed debugging from here", "unlock its screen and allow USB debugging"),
-    "authorizing": ("is still deciding whether to allow debugging", "look at its screen, then try again"),
-    "offline": ("does not answer adb", "unplug it and plug it in again, or switch USB debugging off and on"),
-    "no permissions": ("may not be used by this user", "give yourself access to it (udev rules)"),
-}
-_COMPLAINTS = (
-    ("device unauthorized", "unauthorized"),
-    ("device offline", "offline"),
-    ("device still authorizing", "authorizing"),
-    ("insufficient permissions", "no permissions"),
+_STATES = (
+    (
+        "^unauthorized|device unauthorized",
+        "has not allowed debugging from here",
+        "unlock its screen and allow USB debugging",
+    ),
+    (
+        "^authorizing|device still authorizing",
+        "is still deciding whether to allow debugging",
+        "look at its screen, then try again",
+    ),
+    (
+        "^offline|device offline",
+        "does not answer adb",
+        "unplug it and plug it in again, or switch USB debugging off and on",
+    ),
+    (
+        "^no permissions|insufficient permissions",
+        "may not be used by this user",
+        "give yourself access to it (udev rules)",
+    ),
+    ("device '.*' not found|no devices/emulators found", "is no longer connected", "plug it in again"),
 )
+"""Of devices that adb lists, and of its error messages."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -124,10 +137,12 @@ class AdbLink:
             cure = f"choose from {others}" if others else "connect it with USB debugging on"
             raise SetupError(f"there is no device {serial}", cure)
         if state != "device":
-            raise self._in_state(state)
+            other = f"{self.title} is in state {printable(state)}"
+            raise self.complaint(state) or SetupError(other, "start Android on it")
         features = self.adb.run("-s", serial, "features")
         if not features.ok:
-            raise self.complaint(features.stdout + features.stderr) or self._in_state("offline")
+            silent = SetupError(f"{self.title} does not answer adb", "plug it in again")
+            raise self.complaint(features.stdout + features.stderr) or silent
         if "shell_v2" not in features.stdout.split():
             raise SetupError(
                 f"{self.title} runs an Android that is too old", "use a device with Android 8 or newer"
@@ -137,20 +152,11 @@ class AdbLink:
         return (str(self.adb.path), "-s", self.serial, "shell", "-T", script)
 
     def complaint(self, message: str) -> SetupError | None:
-        for words, condition in _COMPLAINTS:
-            if words in message:
-                return self._in_state(condition)
-        if re.search(r"device '.*' not found|no devices/emulators found", message):
-            return SetupError(f"{self.title} is no longer connected", "plug it in again")
-        return None
+        meaning = meaning_of(message, _STATES)
+        return SetupError(f"{self.title} {meaning[0]}", meaning[1]) if meaning else None
 
     def close(self) -> None:
         """Do nothing: adb's server is the user's, and stays."""
-
-    def _in_state(self, state: str) -> SetupError:
-        other = (f"is in state {printable(state)}", "start Android on it")
-        problem, fix = next((words for name, words in _STATES.items() if state.startswith(name)), other)
-        return SetupError(f"{self.title} {problem}", fix)
 
 
 def choose(devices: dict[str, str]) -> str:
