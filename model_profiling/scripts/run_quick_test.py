@@ -2,8 +2,8 @@
 """Smoke test: export a small model, run it briefly on this machine or a phone, validate the results.
 
 examples:
-  python model_profiling/scripts/run_scripts.py
-  python model_profiling/scripts/run_scripts.py --platform android
+  python model_profiling/scripts/run_quick_test.py
+  python model_profiling/scripts/run_quick_test.py --platform android
 """
 
 import sys

@@ -259,7 +259,7 @@ def test_a_cancelled_measurement_leaves_nothing_running_and_goes_on_later(client
     own = root / "my_toy_cnn.pte"
     shutil.copy(exported("toy_cnn").pte, own)
     # Long enough for an analysis beside it, on a busy machine too; cancelled, it continues for what is left.
-    asked = {"model": own.name, "target": "host", "budget": 15, "outdir": "measured"}
+    asked = {"model": own.name, "target": "host", "budget": 20, "outdir": "measured"}
     started = client.ask("profile", **asked, wait_s=0)
     assert (started["state"], started["answer"]) == ("running", {})
     _until(lambda: "launch " in client.ask("job_status", job=started["job"], wait_s=0)["stage"])
