@@ -32,12 +32,6 @@ def install_extra(extra: str) -> str:
     return pip_install(*requirements) if requirements else pip_install("--editable", f"{_CLONE}[{extra}]")
 
 
-def reinstall(package: str, extra: str) -> str:
-    """A command that replaces an installed `package` with the one in `extra`, even at the same version."""
-    requirements = [line for line in _requirements(extra) if re.match(rf"{package}\b", line)]
-    return pip_install("--force-reinstall", "--no-deps", *(requirements or [package]))
-
-
 def _requirements(extra: str) -> list[str]:
     """The requirements of the kit's `extra`; empty if the kit is not installed."""
     from importlib import metadata  # with its email parser it would take a fifth of `--help`

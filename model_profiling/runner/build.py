@@ -6,7 +6,6 @@ import hashlib
 import json
 import os
 import re
-import shlex
 import threading
 import time
 from collections.abc import Iterable, Sequence
@@ -16,11 +15,11 @@ from pathlib import Path
 
 from model_profiling.core import files, process
 from model_profiling.core.errors import SetupError
-from model_profiling.core.hints import install_extra, reinstall, wheel_folder
+from model_profiling.core.hints import install_extra, wheel_folder
 from model_profiling.core.records import Check
 from model_profiling.core.stdio import current_progress
-from model_profiling.runner.cache import cache_root, cached, check_cache
-from model_profiling.runner.compilers import ZIG, Compiler, can_be_fetched, find_compiler
+from model_profiling.runner.cache import cache_root, cached
+from model_profiling.runner.compilers import Compiler, find_compiler
 from model_profiling.runner.features import Platform, this_platform
 
 
@@ -56,26 +55,21 @@ def installed_sdk() -> Sdk:
     return sdk_at(folder.resolve(), this_platform().machine)
 
 
+_AGAIN = "remove {}, and install ExecuTorch's wheel again (one in the cache is fetched again)"
+
+
 def sdk_at(root: Path, machine: str) -> Sdk:
     """Return the SDK under `root`, after checking for the parts that the runner needs."""
     for part in ("version.py", "include/executorch/runtime/executor/method.h", "lib"):
         if not (root / part).exists():
-            raise SetupError(
-                f"the ExecuTorch in {root} has no {part}, so it is not an official wheel", _again(root)
-            )
+            lacking = f"the ExecuTorch in {root} has no {part}, so it is not an official wheel"
+            raise SetupError(lacking, _AGAIN.format(root))
     text = (root / "version.py").read_text(encoding="utf-8")
     version = re.search(r"__version__[^=\n]*=[ \t]*['\"]([^'\"\n]+)['\"]", text)
     sha = re.search(r"git_version[^=\n]*=[ \t]*['\"]([0-9a-f]{7,40})['\"]", text)
     if version is None:
-        raise SetupError(f"the version of the ExecuTorch in {root} cannot be found", _again(root))
+        raise SetupError(f"the version of the ExecuTorch in {root} cannot be found", _AGAIN.format(root))
     return Sdk(root, version.group(1), sha.group(1) if sha else None, machine)
-
-
-def _again(root: Path) -> str:
-    """Return the fix for an incomplete wheel: an unpacked one is fetched again once it is removed."""
-    if cache_root() in root.parents:
-        return shlex.join(["rm", "-r", str(root.parent)])
-    return reinstall("executorch", "executorch")
 
 
 # Compiled objects are cached by content. The wheel's location does not matter before linking: another
@@ -286,21 +280,13 @@ _NAME = "runner"
 
 
 def runner_check() -> Check:
-    """Check whether the kit's runner is built and starts, or can be built by the first run."""
+    """Check whether the kit's runner is built and starts; what its build needs has checks of its own."""
     try:
-        sdk = installed_sdk()
-        check_cache()
+        built = built_runner(installed_sdk(), find_compiler(fetch=False))
     except SetupError as problem:
-        return Check(_NAME, "fail", f"it cannot be built: {problem.problem}", problem.fix)
-    try:
-        compiler = find_compiler(sdk.platform, fetch=False)
-    except SetupError as problem:
-        if can_be_fetched(sdk.platform):
-            return Check(_NAME, "pass", f"not built yet; the first run downloads a compiler ({ZIG})")
-        return Check(_NAME, "fail", f"it cannot be built: {problem.problem}", problem.fix)
-    built = built_runner(sdk, compiler)
+        return Check(_NAME, "skipped", f"not built yet: {problem.problem}")
     if not built.is_file():
-        return Check(_NAME, "pass", f"not built yet; the first run compiles it ({compiler.identity})")
+        return Check(_NAME, "pass", "not built yet; the first run builds it")
     started = process.run([built, "--features-only"], timeout=60)
     if not started.ok:
         reason = started.tail(1) or f"exit {started.returncode}"

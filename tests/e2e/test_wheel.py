@@ -319,8 +319,8 @@ def test_who_lacks_executorch_is_told_in_one_line_what_installs_it(readers: Envi
     assert told.returncode == 1
     checks = json.loads(told.stdout)["checks"]
     fixes = {check["name"]: check["fix"] for check in checks if check["status"] == "fail"}
-    assert fixes["ExecuTorch SDK"] == fixes["runner"] == fix
-    assert set(fixes) == {"executorch", "torch", "ExecuTorch SDK", "runner"}
+    assert fixes["ExecuTorch SDK"] == fix
+    assert set(fixes) == {"executorch", "torch", "ExecuTorch SDK"}
     wrong = {"model": "m.pte", "output_root": "o", "experiments": [{"name": "a", "runner_path": "none"}]}
     (readers.work / "c.json").write_text(json.dumps(wrong))
     checked = readers.run("sme2prof", "config", "check", "c.json")

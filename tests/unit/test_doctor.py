@@ -11,7 +11,7 @@ import pytest
 from stand_ins import command, linked, mac_commands
 
 from model_profiling.core import process
-from model_profiling.core.hints import install_extra, reinstall
+from model_profiling.core.hints import install_extra
 from model_profiling.core.hints import sme2prof as own_command
 from model_profiling.core.records import Check
 from model_profiling.doctor import Diagnosis, TargetState, _cpu, _diagnosis, _emulator, _host, checks, examine
@@ -248,7 +248,5 @@ def test_commands_of_fixes_start_this_kit_and_this_python(tmp_path, monkeypatch)
     assert own_command("doctor") == "sme2prof doctor"
     asked = install_extra("executorch")
     assert asked.startswith(f"{sys.executable} -m pip install executorch==") and "torch==" in asked
-    again = reinstall("executorch", "executorch")
-    assert "--force-reinstall" in again and " torch==" not in again
     monkeypatch.setattr("model_profiling.core.hints.DISTRIBUTION", "no-such-distribution")
     assert install_extra("executorch").endswith(f"--editable '{ROOT}[executorch]'")
