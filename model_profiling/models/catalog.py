@@ -16,7 +16,7 @@ from pathlib import Path
 from types import ModuleType
 from typing import TYPE_CHECKING, cast
 
-from model_profiling.core.errors import InputError, ProfilingError, WrongTypeError
+from model_profiling.core.errors import InputError, WrongTypeError
 from model_profiling.core.files import as_path
 from model_profiling.core.formatting import did_you_mean
 from model_profiling.models.base import EagerModelBase
@@ -45,7 +45,6 @@ class NamedModel:
     name: str
     source: str
     model: EagerModelBase
-    entry: ModelEntry | None = None
 
 
 class FactoryModel(EagerModelBase):
@@ -120,26 +119,6 @@ def load_upstream(name: str) -> EagerModelBase:
         return AdaptedModel(getattr(importlib.import_module(f"{EXECUTORCH}.{module}"), cls)())
 
 
-def add_to_executorch() -> tuple[str, ...]:
-    """Add the kit's models to ExecuTorch's tables in this process, for its own scripts; its files do not
-    change. Returns the added names; a model that cannot be loaded is left out."""
-    table: dict[str, tuple[str, str]] = importlib.import_module(EXECUTORCH).MODEL_NAME_TO_MODEL
-    xnnpack = importlib.import_module("executorch.examples.xnnpack")
-    added = []
-    for name in discover():
-        if name in table:
-            continue
-        try:
-            cls = type(load_registered(name))
-        except ProfilingError:
-            continue
-        sys.modules[f"{EXECUTORCH}.{name}"] = sys.modules[cls.__module__]
-        table[name] = (name, cls.__qualname__)
-        xnnpack.MODEL_NAME_TO_OPTIONS[name] = xnnpack.XNNPACKOptions(xnnpack.QuantType.NONE, True)
-        added.append(name)
-    return tuple(added)
-
-
 def list_models() -> list[ModelEntry]:
     """Every model that can be named, the kit's own first, then ExecuTorch's; loads none of them."""
     own = discover()
@@ -151,8 +130,8 @@ def list_models() -> list[ModelEntry]:
 
 def load_model(spec: str, name: str | None = None) -> NamedModel:
     """Load the model that `spec` names; `name` replaces the name that its files carry."""
-    file_name, source, make, entry = _resolve(spec)
-    return NamedModel(name or file_name, source, make(), entry)
+    file_name, source, make = _resolve(spec)
+    return NamedModel(name or file_name, source, make())
 
 
 def file_name_of(spec: str) -> str:
@@ -160,25 +139,25 @@ def file_name_of(spec: str) -> str:
     return _resolve(spec)[0]
 
 
-def _resolve(spec: str) -> tuple[str, str, Callable[[], EagerModelBase], ModelEntry | None]:
-    """The model's file name, source, what makes it, and its row of the registry if it has one."""
+def _resolve(spec: str) -> tuple[str, str, Callable[[], EagerModelBase]]:
+    """The model's file name, its source, and what makes it."""
     if chosen := choose(spec):
-        entry = discover()[chosen.model]
+        reference = discover()[chosen.model].reference
         make = partial(load_registered, chosen.model, chosen.values)
-        return chosen.file_name, chosen.source, lambda: _as_model(entry.reference, make(), None), entry
+        return chosen.file_name, chosen.source, lambda: _as_model(reference, make(), None)
     if ":" in spec or spec.endswith(".py"):
         place, attribute = _checked_reference(spec)
         is_file = place.endswith(".py")
         source = f"{Path(place).resolve()}:{attribute}" if is_file else spec
         stem = Path(place).stem if is_file else place.rpartition(".")[2]
-        return re.sub(r"\W", "_", f"{stem}_{attribute}"), source, partial(_load_reference, spec), None
+        return re.sub(r"\W", "_", f"{stem}_{attribute}"), source, partial(_load_reference, spec)
     if spec in upstream_table():
-        return spec, "executorch", partial(load_upstream, spec), None
+        return spec, "executorch", partial(load_upstream, spec)
     if chosen_folder := choose_folder(spec):
         folder, given = chosen_folder
         _, mark, options = spec.partition(MARK)
         source = f"transformers:{folder.resolve()}{mark}{options}"
-        return given.file_name, source, partial(TransformersModel, folder, given.values), None
+        return given.file_name, source, partial(TransformersModel, folder, given.values)
     raise _unknown(spec)
 
 

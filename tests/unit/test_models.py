@@ -11,7 +11,6 @@ from pathlib import Path
 import pytest
 from said import refused, says
 
-from model_profiling import models
 from model_profiling.core import process
 from model_profiling.core.errors import InputError
 from model_profiling.models import EagerModelBase, list_models, load_model, register_model, registry
@@ -133,21 +132,6 @@ def test_toy_cnn_and_mobilenet_v3_small_are_the_agreed_networks() -> None:
     module = model.get_eager_model().eval()
     assert sum(p.numel() for p in module.parameters()) == 2_542_856
     assert module(*model.get_example_inputs()).std() > 0.05
-
-
-def test_executorchs_own_scripts_see_our_models() -> None:
-    import torch
-    from executorch.examples.models import MODEL_NAME_TO_MODEL
-    from executorch.examples.models.model_factory import EagerModelFactory
-
-    from model_profiling.models.catalog import add_to_executorch
-
-    assert "toy_cnn" in add_to_executorch()
-    module, inputs, _, _ = EagerModelFactory.create_model(*MODEL_NAME_TO_MODEL["toy_cnn"])
-    assert isinstance(module, torch.nn.Module)
-    assert inputs[0].shape == (1, 3, 224, 224)
-    assert add_to_executorch() == ()
-    assert load_model("toy_cnn").source == "kit"
 
 
 @pytest.mark.usefixtures("without_transformers")
@@ -340,7 +324,7 @@ def test_commands_stop_at_a_broken_folder_and_a_place_must_be_there(sme2prof, pl
         discover()
 
 
-def test_a_model_of_ones_own_has_options_and_what_cannot_be_loaded_is_not_added(place, monkeypatch):
+def test_a_model_of_ones_own_has_options_and_formats(place):
     sized = GOOD.replace("Tiny)", "Tiny, options=[ModelOption('width', 4, 'features')])")
     add(place, "sized", f"from model_profiling.models.options import ModelOption\n{sized}")
     add(place, "no_int8", GOOD.replace("Tiny)", "Tiny, not_supported={'int8': 'it is tiny'})"))
@@ -350,16 +334,6 @@ def test_a_model_of_ones_own_has_options_and_what_cannot_be_loaded_is_not_added(
     assert discover()["no_int8"].dtypes == ("fp32", "fp16", "int8-dynamic", "int4")
     with refused(InputError, "no_int8", "int8", "it is tiny", fix="--dtype fp32 or fp16 or int8-dynamic"):
         discover()["no_int8"].check_dtype("int8")
-    from executorch.examples import models as theirs
-    from executorch.examples import xnnpack
-
-    monkeypatch.setattr(theirs, "MODEL_NAME_TO_MODEL", dict(theirs.MODEL_NAME_TO_MODEL))
-    monkeypatch.setattr(xnnpack, "MODEL_NAME_TO_OPTIONS", dict(xnnpack.MODEL_NAME_TO_OPTIONS))
-    add(place, "works")
-    add(place, "fails_late", "from .. import register_model\nregister_model('fails_late', 'nowhere:Y')\n")
-    added = models.patch_executorch_model_registry()
-    assert "works" in added and "fails_late" not in added
-    assert xnnpack.MODEL_NAME_TO_OPTIONS["works"].delegation
 
 
 def test_registering_at_the_end_of_the_packages_own_file(tmp_path: Path) -> None:
