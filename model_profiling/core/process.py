@@ -363,34 +363,30 @@ class Keeper:
     """Starts the keeper when there is first something to keep, and talks to it."""
 
     _lock: threading.Lock = field(default_factory=threading.Lock)
-    _running: dict[str, int] = field(default_factory=dict)
+    _running: set[str] = field(default_factory=set)
     _process: subprocess.Popen[bytes] | None = None
 
     def note(self, mark: str, pid: int | None) -> None:
         """Note that `pid` was started under `mark` (0: is about to be), or that it ended (None). The keeper
         is started if needed; if it cannot be, go on without."""
         with self._lock, contextlib.suppress(OSError):
-            line = f"{mark}\n" if pid is None else f"{mark} {pid}\n"
-            if pid is not None:
-                self._running[mark] = pid
-            elif self._running.pop(mark, None) is None:
-                return
-            if self._process is None or self._process.poll() is not None:
-                if self._process is not None and self._process.stdin is not None:
-                    self._process.stdin.close()
-                self._process = subprocess.Popen(
-                    [sys.executable, "-I", "-S", "-c", _KEEP, *filter(None, sys.path)],
-                    bufsize=0,
-                    stdin=subprocess.PIPE,
-                    stdout=subprocess.DEVNULL,
-                    stderr=subprocess.DEVNULL,
-                    cwd="/",  # the current folder may be deleted
-                    env=marked(os.environ, "keeper"),
-                    start_new_session=True,  # out of reach of the terminal's keys
-                )
-                line = "".join(f"{mark} {pid}\n" for mark, pid in self._running.items())
-            if self._process.stdin is not None:
-                self._process.stdin.write(line.encode())
+            self._process = self._process or subprocess.Popen(
+                [sys.executable, "-I", "-S", "-c", _KEEP, *filter(None, sys.path)],
+                bufsize=0,
+                stdin=subprocess.PIPE,
+                stdout=subprocess.DEVNULL,
+                stderr=subprocess.DEVNULL,
+                cwd="/",  # the current folder may be deleted
+                env=marked(os.environ, "keeper"),
+                start_new_session=True,  # out of reach of the terminal's keys
+            )
+            assert self._process.stdin is not None
+            if pid is None:
+                self._running.discard(mark)
+                self._process.stdin.write(f"{mark}\n".encode())
+            else:
+                self._running.add(mark)
+                self._process.stdin.write(f"{mark} {pid}\n".encode())
 
     def let_go(self) -> None:
         """At exit, end an idle keeper: in many containers nobody reaps orphans."""

@@ -109,13 +109,8 @@ def test_a_parent_that_is_killed_takes_all_along(tmp_path: Path, number: signal.
 
 
 @LINUX
-@pytest.mark.parametrize(
-    ("first", "closing"),
-    [("os.kill(process._keeper._process.pid, 9); time.sleep(0.1)", ""), ("", "os.close(0); os.close(1)")],
-    ids=["a killed keeper is replaced", "closed streams are not its own"],
-)
-def test_the_keeper_ends_all_whatever_came_before(tmp_path: Path, first: str, closing: str) -> None:
-    with _parent(tmp_path, signal.SIGKILL, first, closing) as (parent, pid):
+def test_the_keeper_ends_all_although_its_parents_streams_are_closed(tmp_path: Path) -> None:
+    with _parent(tmp_path, signal.SIGKILL, "os.close(0); os.close(1)") as (parent, pid):
         parent.kill()
         assert _ends(pid, within_s=2.5)
 
@@ -238,7 +233,7 @@ def test_a_compiler_in_another_thread_ends_with_an_interrupt(tmp_path: Path) -> 
 
 
 @contextlib.contextmanager
-def _parent(folder, number, first="", closing=""):
+def _parent(folder, number, closing=""):
     """A program that runs another, which has gone into a session of its own, and that one's process id."""
     told = folder / "pid"
     code = "import os, resource, signal, time\nresource.setrlimit(resource.RLIMIT_CORE, (0, 0))\n"
@@ -246,7 +241,7 @@ def _parent(folder, number, first="", closing=""):
         code += f"signal.signal({int(number)}, signal.SIG_DFL)\n"
     code += (
         "from model_profiling.core import process\n"
-        f"{closing}\nprocess.run(['true'], timeout=9)\n{first}\n"
+        f"{closing}\nprocess.run(['true'], timeout=9)\n"
         f"process.run(['setsid', '-w', 'sh', '-c', 'echo $$ >{told}.part; mv {told}.part {told}; sleep 60'],"
         " timeout=60)\n"
     )
