@@ -64,16 +64,12 @@ def build_runners() -> str:
 
 
 def sme2prof(*words: str) -> str:
-    """A command that runs this kit's `sme2prof`, by the shortest name that finds it. Another environment's
-    may be first on the PATH. It is ours if it lies beside this Python, or is the program that was started
-    (pip puts it elsewhere in a user's or a system's installation)."""
+    """A command that runs this kit's `sme2prof`: by its name, if that is first on the PATH."""
     import shutil  # with its archives it would take a part of `--help`
 
-    on_path = shutil.which("sme2prof")
-    for own in (Path(sys.executable).parent / "sme2prof", Path(sys.argv[0])):
-        if on_path and own.is_file() and own.samefile(on_path):
-            return shlex.join(["sme2prof", *words])
-    return shlex.join([sys.executable, "-m", "model_profiling", *words])
+    on_path, own = shutil.which("sme2prof"), Path(sys.executable).with_name("sme2prof")
+    ours = on_path is not None and own.is_file() and own.samefile(on_path)
+    return shlex.join([*(["sme2prof"] if ours else [sys.executable, "-m", "model_profiling"]), *words])
 
 
 def needed(module: str, extra: str) -> ModuleType:

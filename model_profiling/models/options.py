@@ -69,10 +69,6 @@ class Chosen:
                 words.append(f"{key}{value}")
         return "_".join(words)
 
-    @property
-    def files(self) -> tuple[Path, ...]:
-        return tuple(value for value in self.values.values() if isinstance(value, Path))
-
 
 def chosen_options(model: str, text: str, declared: Iterable[ModelOption]) -> Chosen:
     """Parse `size=512,checkpoint=FILE`; the result has the order in which the model declares its options."""

@@ -244,8 +244,9 @@ def test_commands_of_fixes_start_this_kit_and_this_python(tmp_path, monkeypatch)
     assert own_command("doctor") == f"{sys.executable} -m model_profiling doctor"
     started = command(tmp_path, "sme2prof", "exit")
     assert own_command("doctor").startswith(sys.executable), "another environment's is first on the PATH"
-    monkeypatch.setattr(sys, "argv", [str(started)])
+    monkeypatch.setattr(sys, "executable", str(started.with_name("python")))
     assert own_command("doctor") == "sme2prof doctor"
+    monkeypatch.undo()
     asked = install_extra("executorch")
     assert asked.startswith(f"{sys.executable} -m pip install executorch==") and "torch==" in asked
     monkeypatch.setattr("model_profiling.core.hints.DISTRIBUTION", "no-such-distribution")
