@@ -28,7 +28,6 @@ test-setup:
 	@bash model_profiling/scripts/install_test_packages.sh
 	@bash model_profiling/scripts/setup_repo.sh --with-tests
 	@.venv/bin/python tests/virtual_phone_parts.py
-	@.venv/bin/python tests/model_explorer_parts.py
 
 lint:
 	@.venv/bin/python .ci/lint.py

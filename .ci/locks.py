@@ -76,11 +76,6 @@ def machines() -> list[Machine]:
     ]
 
 
-def for_model_explorer(machine: Machine) -> bool:
-    """Model Explorer's adapter has no wheels for others."""
-    return machine.sys_platform == "linux" and machine.python != "3.13"
-
-
 @dataclass(frozen=True, slots=True)
 class Locked:
     """One version of a package, where it is wanted, what its files are and who asks for it."""

@@ -29,7 +29,6 @@ from locks import (
     UNLOCKED,
     Locked,
     Machine,
-    for_model_explorer,
     machines,
     normal,
     parse,
@@ -50,26 +49,11 @@ _OLDEST_GLIBC, _NEWEST_GLIBC = 28, 60
 _OLDEST_MACOS, _NEWEST_MACOS = (14, 0), (27, 0)
 _GLIBC_NAMES = {5: "manylinux1", 12: "manylinux2010", 17: "manylinux2014"}
 
-# Model Explorer's own requirements name converters of other formats, hundreds of megabytes that a .pte does
-# not need: its parts are taken without them, and what they do need is named here.
-_MODEL_EXPLORER = (
-    "pte-adapter-model-explorer==0.2.0",
-    "ai-edge-model-explorer==0.1.34",
-    "vgf-adapter-model-explorer==0.5.1",
-    "spirv-adapter-model-explorer==0.2.0",
-    "ai-ml-sdk-vgf-library==0.11.0",
-    "tosa-adapter-model-explorer==0.1.0",
-)
-_MODEL_EXPLORER_NEEDS = (
-    "flatbuffers>25.9", "numpy", "flask", "ipython", "dacite", "packaging", "portpicker", "requests",
-    "termcolor", "typing-extensions", "watchdog", "cffi>=1.16",
-)  # fmt: skip
 _FOR = {
     "build": "What builds the kit, its wheel, and the one package that has no wheel",
     "run": "What `make quickstart` installs beside torch",
     "test": "What `make test` installs beside torch",
     "torch-cuda": "What the index's torch for Linux needs, and one built for the CPU does not",
-    "model-explorer": "What `make test` keeps in the kit's cache to read .pte files as Model Explorer does",
     "make-lock": "What `make lock` itself needs",
     "docs": "What `make docs` builds the site with",
     "ziglang": "The compiler that the kit fetches where there is none",
@@ -243,10 +227,6 @@ def main(words: list[str]) -> int:
         for name, asked in {"ziglang": "ziglang==0.17.*", "executorch": release}.items():
             chosen = index.choose([asked], ["--no-deps"], like=before(name, FETCHED))
             write(name, _locked(chosen, everywhere), FETCHED)
-        old = before("model-explorer")
-        parts = index.choose(_MODEL_EXPLORER, ["--no-deps"], like=old)
-        needs = index.choose(_MODEL_EXPLORER_NEEDS, like=old)
-        write("model-explorer", _locked([*parts, *needs], list(filter(for_model_explorer, everywhere))))
     (pin,) = (line for line in extras["executorch"] if line.startswith(f"{UNLOCKED}=="))
     (FOLDER / f"{UNLOCKED}.txt").write_text(
         "# Without a hash: a machine may serve a build of its own (requirements/README.md). Written by `make"

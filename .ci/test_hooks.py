@@ -49,10 +49,7 @@ def test_a_commit_is_checked_by_lint_and_so_is_the_suite() -> None:
     makefile = (ROOT / "Makefile").read_text(encoding="utf-8")
     assert all(re.search(rf"(?m)^{target}:.*\blint\b", makefile) for target in ("test", "test-all"))
     checked = {word for words in lint.commands(ROOT).values() for word in words if word.endswith(".yml")}
-    assert {ROOT / word for word in checked} == {
-        *GITHUB.rglob("*.yml"),
-        *EXAMPLES.glob("*.yml"),
-    }
+    assert {ROOT / word for word in checked} == {*GITHUB.rglob("*.yml"), *EXAMPLES.glob("*.yml")}
 
 
 def test_what_no_file_may_contain_is_found(tmp_path: Path) -> None:
@@ -260,9 +257,7 @@ INTENDED = {
     "SC2046": (r"\$\((wc -c|sha256sum) <", "a size and a hash are taken apart into words"),
 }
 """What is meant as it stands in texts for other machines: where, and why."""
-WRITTEN = {
-    "zig": compilers._ZIG_SCRIPT,
-}
+WRITTEN = {"zig": compilers._ZIG_SCRIPT}
 
 
 class Overheard:

@@ -42,7 +42,7 @@ ASKED = {
     "test": [*KIT, *EXTRAS["test"]],
     "build": [*DOCUMENT["build-system"]["requires"], "build"],
 }
-LOCKS = ("build", "docs", "make-lock", "model-explorer", "run", "test", "torch-cuda")
+LOCKS = ("build", "docs", "make-lock", "run", "test", "torch-cuda")
 
 
 @functools.cache
@@ -86,7 +86,7 @@ def test_nothing_is_there_that_nobody_asks_for_and_users_run_what_tests_run() ->
     for lock in LOCKS:
         known = {PROJECT, UNLOCKED} | {one.name for other in (lock, "test") for one in locks.read(other)}
         for one in locks.read(lock):
-            assert one.via or lock == "model-explorer", f"{lock}: {one.name} came with nothing"
+            assert one.via, f"{lock}: {one.name} came with nothing"
             assert set(one.via) <= known, f"{lock}: {one.name} is there for {one.via}"
     for machine in machines():
         whole = on(machine, "test")

@@ -52,9 +52,7 @@ def good() -> Raw:
             {"name": "linux_sme2_off", "sme2": "off", "runs": 10, "threads": [1, 2]},
             {"name": "trace", "mode": "xnntrace", "runs": 1},
         ],
-        "analysis": {
-            "compare_pairs": [{**sides, "label": "one thread"}],
-        },
+        "analysis": {"compare_pairs": [{**sides, "label": "one thread"}]},
     }
 
 
