@@ -59,35 +59,13 @@ def running_postgres() -> Iterator[Postgres]:
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         port = free.getsockname()[1]
-    words = [
-        "-D",
-        folder / "data",
-        "-U",
-        "kit",
-        "-A",
-        "scram-sha-256",
-        "--pwfile",
-        secret,
-        "-E",
-        "UTF8",
-        "-N",
-    ]
-    settings = {
-        "listen_addresses": "127.0.0.1",
-        "port": port,
-        "unix_socket_directories": folder,
-        "fsync": "off",
-    }
+    words = ["-D", folder / "data", "--username=kit", "--auth=scram-sha-256", "--pwfile", secret]
+    settings = {"listen_addresses": "127.0.0.1", "port": port, "unix_socket_directories": folder}
     try:
-        call([programs / "initdb", *words, "--locale", "C.UTF-8"])
-        options = [word for name, value in settings.items() for word in ("-c", f"{name}={value}")]
-        with subprocess.Popen(
-            [programs / "postgres", "-D", folder / "data", *options],
-            stdout=subprocess.DEVNULL,
-            stderr=subprocess.DEVNULL,
-            user=user,
-            cwd=folder,
-        ) as server:
+        call([programs / "initdb", *words, "--encoding=UTF8", "--no-sync", "--locale", "C.UTF-8"])
+        options = ["-F", *(word for name, value in settings.items() for word in ("-c", f"{name}={value}"))]
+        quiet = {"stdout": subprocess.DEVNULL, "stderr": subprocess.DEVNULL, "user": user, "cwd": folder}
+        with subprocess.Popen([programs / "postgres", "-D", folder / "data", *options], **quiet) as server:
             try:
                 _wait_for(programs, port)
                 yield Postgres(port)

@@ -64,10 +64,7 @@ class Dump:
         builder = flatbuffers.Builder(256)
         builder.ForceDefaults(self.write_defaults)
         blocks = list_of(builder, [_block(builder, block) for block in self.blocks])
-        builder.StartObject(2)
-        builder.PrependUint32Slot(0, 0, 0)
-        _refer(builder, 1, blocks)
-        root = builder.EndObject()
+        root = table_of(builder, 2, [("Uint32", 0, 0, 0), (REFERENCE, 1, blocks, 0)])
         finish = builder.FinishSizePrefixed if self.size_prefixed else builder.Finish
         finish(root, file_identifier=b"ED00")
         return bytes(builder.Output())
@@ -96,9 +93,17 @@ def list_of(builder: flatbuffers.Builder, offsets: list[int]) -> int:
     return int(builder.EndVector())
 
 
-def _refer(builder: flatbuffers.Builder, slot: int, offset: int) -> None:
-    if offset:
-        builder.PrependUOffsetTRelativeSlot(slot, offset, 0)
+def table_of(builder: flatbuffers.Builder, slots: int, fields: Iterable[tuple[str, int, int, int]]) -> int:
+    """A table with so many slots; of each field the type, the slot, the value and the default."""
+    builder.StartObject(slots)
+    for kind, slot, value, default in fields:
+        if (kind, value) != (REFERENCE, 0):
+            getattr(builder, f"Prepend{kind}Slot")(slot, value, default)
+    return int(builder.EndObject())
+
+
+REFERENCE = "UOffsetTRelative"
+"""The type of a field that refers to a string, a list or a table; 0 is to nothing."""
 
 
 def _string(builder: flatbuffers.Builder, text: str | None) -> int:
@@ -107,70 +112,43 @@ def _string(builder: flatbuffers.Builder, text: str | None) -> int:
 
 def _block(builder: flatbuffers.Builder, block: Block) -> int:
     events = list_of(builder, [_event(builder, event) for event in block.events])
-    allocators = []
-    for name in block.allocators:
-        text = _string(builder, name)
-        builder.StartObject(1)
-        _refer(builder, 0, text)
-        allocators.append(builder.EndObject())
-    allocator_list = list_of(builder, allocators) if allocators else 0
-    name = _string(builder, block.name)
-    builder.StartObject(4)
-    _refer(builder, 0, name)
-    builder.PrependInt32Slot(1, block.bundled_input, -1)
-    _refer(builder, 2, allocator_list)
-    _refer(builder, 3, events)
-    return int(builder.EndObject())
+    named = [_string(builder, name) for name in block.allocators]
+    allocators = [table_of(builder, 1, [(REFERENCE, 0, name, 0)]) for name in named]
+    listed = list_of(builder, allocators) if allocators else 0
+    name = (REFERENCE, 0, _string(builder, block.name), 0)
+    own = [name, ("Int32", 1, block.bundled_input, -1), (REFERENCE, 2, listed, 0), (REFERENCE, 3, events, 0)]
+    return table_of(builder, 4, own)
 
 
 def _event(builder: flatbuffers.Builder, event: ProfileEvent | AllocationEvent | DebugEvent) -> int:
     if isinstance(event, ProfileEvent):
         slot, content = 0, _profile_event(builder, event)
     elif isinstance(event, AllocationEvent):
-        builder.StartObject(2)
-        builder.PrependInt32Slot(0, event.allocator, 0)
-        builder.PrependUint64Slot(1, event.size, 0)
-        slot, content = 1, builder.EndObject()
+        slot, fields = 1, [("Int32", 0, event.allocator, 0), ("Uint64", 1, event.size, 0)]
+        content = table_of(builder, 2, fields)
     else:
         slot, content = 2, _debug_event(builder, event)
-    builder.StartObject(3)
-    _refer(builder, slot, content)
-    return int(builder.EndObject())
+    return table_of(builder, 3, [(REFERENCE, slot, content, 0)])
 
 
 def _profile_event(builder: flatbuffers.Builder, event: ProfileEvent) -> int:
-    name = _string(builder, event.name)
-    delegate_name = _string(builder, event.delegate_name)
+    name, delegate_name = _string(builder, event.name), _string(builder, event.delegate_name)
     metadata = 0 if event.metadata is None else builder.CreateByteVector(event.metadata)
-    builder.StartObject(8)
-    _refer(builder, 0, name)
-    builder.PrependInt32Slot(1, event.chain_index, 0)
-    builder.PrependInt32Slot(2, event.instruction_id, -1)
-    builder.PrependInt32Slot(3, event.delegate_id, -1)
-    _refer(builder, 4, delegate_name)
-    _refer(builder, 5, metadata)
-    builder.PrependUint64Slot(6, event.start, 0)
-    builder.PrependUint64Slot(7, event.end, 0)
-    return int(builder.EndObject())
+    return table_of(builder, 8, [
+        (REFERENCE, 0, name, 0), ("Int32", 1, event.chain_index, 0), ("Int32", 2, event.instruction_id, -1),
+        ("Int32", 3, event.delegate_id, -1), (REFERENCE, 4, delegate_name, 0), (REFERENCE, 5, metadata, 0),
+        ("Uint64", 6, event.start, 0), ("Uint64", 7, event.end, 0),
+    ])  # fmt: skip
 
 
 def _debug_event(builder: flatbuffers.Builder, event: DebugEvent) -> int:
-    name = _string(builder, event.name)
-    delegate_name = _string(builder, event.delegate_name)
-    builder.StartObject(1)
-    builder.PrependBoolSlot(0, event.is_output, False)
-    output = builder.EndObject()
-    builder.StartObject(8)
-    builder.PrependInt8Slot(0, 1, 0)
-    _refer(builder, 7, output)
-    value = builder.EndObject()
-    builder.StartObject(6)
-    builder.PrependInt32Slot(1, event.instruction_id, -1)
-    _refer(builder, 2, value)
-    builder.PrependInt32Slot(3, event.delegate_id, -1)
-    _refer(builder, 4, delegate_name)
-    _refer(builder, 5, name)
-    return int(builder.EndObject())
+    name, delegate_name = _string(builder, event.name), _string(builder, event.delegate_name)
+    output = table_of(builder, 1, [("Bool", 0, event.is_output, False)])
+    value = table_of(builder, 8, [("Int8", 0, 1, 0), (REFERENCE, 7, output, 0)])
+    return table_of(builder, 6, [
+        ("Int32", 1, event.instruction_id, -1), (REFERENCE, 2, value, 0), ("Int32", 3, event.delegate_id, -1),
+        (REFERENCE, 4, delegate_name, 0), (REFERENCE, 5, name, 0),
+    ])  # fmt: skip
 
 
 _names = st.one_of(

@@ -20,6 +20,8 @@ import socket
 import sys
 from pathlib import Path
 
+import psutil
+
 
 def ask(place: str, words: list[str], *, hand_on: tuple[signal.Signals, ...] = ()) -> int:
     """The exit code of `python WORDS`; 128 and more for a signal, as in a shell. It gets the signals in
@@ -45,7 +47,7 @@ def serve(place: str, pid: int) -> None:
         door.bind(f"{place}.new")
         door.listen(16)
         Path(f"{place}.new").rename(place)  # it is there once it answers
-        while _lives(pid):
+        while psutil.pid_exists(pid):
             if select.select([door], [], [], 1.0)[0]:
                 link, _ = door.accept()
                 if os.fork() == 0:
@@ -86,14 +88,6 @@ def _mean_the_wheel() -> None:
     import_only_the_wheel()
     for name in [name for name in sys.modules if name.partition(".")[0] == "model_profiling"]:
         del sys.modules[name]
-
-
-def _lives(pid: int) -> bool:
-    try:
-        os.kill(pid, 0)
-    except ProcessLookupError:
-        return False
-    return True
 
 
 def _follow(link: socket.socket) -> int:

@@ -16,7 +16,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from said import refused
-from strategies import Block, Dump, ProfileEvent, damage, dumps, list_of
+from strategies import REFERENCE, Block, Dump, ProfileEvent, damage, dumps, list_of, table_of
 
 from model_profiling.core.errors import FormatError
 from model_profiling.etdump import EventTable, read_etdump, reader
@@ -219,24 +219,13 @@ def hostile(blocks: int, events: int, name_length: int = 0) -> bytes:
         names = builder.CreateByteVector(struct.pack("<I", name_length) * (events + name_length // 4 + 1))
     made = []
     for number in range(events):
-        builder.StartObject(8)
-        if names:
-            builder.PrependUOffsetTRelativeSlot(0, names - 4 - 4 * number, 0)
-        builder.PrependUint64Slot(7, 1, 0)
-        profile = builder.EndObject()
-        builder.StartObject(3)
-        builder.PrependUOffsetTRelativeSlot(0, profile, 0)
-        made.append(builder.EndObject())
+        name = names - 4 - 4 * number if names else 0
+        profile = table_of(builder, 8, [(REFERENCE, 0, name, 0), ("Uint64", 7, 1, 0)])
+        made.append(table_of(builder, 3, [(REFERENCE, 0, profile, 0)]))
     shared = list_of(builder, made[::-1])
-    made = []
-    for _ in range(blocks):
-        builder.StartObject(4)
-        builder.PrependUOffsetTRelativeSlot(3, shared, 0)
-        made.append(builder.EndObject())
-    listed = list_of(builder, made)
-    builder.StartObject(2)
-    builder.PrependUOffsetTRelativeSlot(1, listed, 0)
-    builder.FinishSizePrefixed(builder.EndObject(), file_identifier=b"ED00")
+    listed = list_of(builder, [table_of(builder, 4, [(REFERENCE, 3, shared, 0)]) for _ in range(blocks)])
+    root = table_of(builder, 2, [(REFERENCE, 1, listed, 0)])
+    builder.FinishSizePrefixed(root, file_identifier=b"ED00")
     return bytes(builder.Output())
 
 

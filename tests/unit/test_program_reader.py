@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from said import refused
-from strategies import damage, list_of
+from strategies import REFERENCE, damage, list_of, table_of
 
 from model_profiling.core.errors import FormatError
 from model_profiling.program.category import Category
@@ -107,19 +107,12 @@ def test_lists_that_share_their_members_cannot_multiply_them() -> None:
     def repeated(offset: int) -> int:
         return list_of(builder, [offset] * 1000)
 
-    def table(slots: int, slot: int, offset: int, kind: int = 0) -> int:
-        builder.StartObject(slots)
-        if kind:
-            builder.PrependUint8Slot(0, kind, 0)
-        builder.PrependUOffsetTRelativeSlot(slot, offset, 0)
-        return int(builder.EndObject())
-
-    builder.StartObject(1)
-    free = builder.EndObject()
-    instruction = table(2, 1, free, kind=5)
-    chain = table(4, 2, repeated(instruction))
-    plan = table(8, 5, repeated(chain))
-    builder.Finish(table(8, 1, repeated(plan)), file_identifier=b"ET12")
+    free = table_of(builder, 1, [])
+    instruction = table_of(builder, 2, [("Uint8", 0, 5, 0), (REFERENCE, 1, free, 0)])
+    chain = table_of(builder, 4, [(REFERENCE, 2, repeated(instruction), 0)])
+    plan = table_of(builder, 8, [(REFERENCE, 5, repeated(chain), 0)])
+    root = table_of(builder, 8, [(REFERENCE, 1, repeated(plan), 0)])
+    builder.Finish(root, file_identifier=b"ET12")
     with refused(FormatError, "more than it can hold"):
         read_program(bytes(builder.Output()))
 
@@ -135,24 +128,15 @@ def program_of(operator: str, values: list[tuple[int, list[int]]], arguments: li
         return int(builder.EndVector())
 
     def table(slot: int, offset: int, kind: int = 0) -> int:
-        builder.StartObject(8)
-        if kind:
-            builder.PrependUint8Slot(0, kind, 0)
-        builder.PrependUOffsetTRelativeSlot(slot, offset, 0)
-        return int(builder.EndObject())
+        return table_of(builder, 8, [("Uint8", 0, kind, 0), (REFERENCE, slot, offset, 0)])
 
+    fp32 = ("Int8", 0, 6, 0)
     made = []
     for kind, items in values:
         if kind == INT:
-            builder.StartObject(1)
-            builder.PrependInt64Slot(0, items[0], 0)
-            content = builder.EndObject()
+            content = table_of(builder, 1, [("Int64", 0, items[0], 0)])
         elif kind == TENSOR:
-            sizes = numbers(items, 4)
-            builder.StartObject(3)
-            builder.PrependInt8Slot(0, 6, 0)  # fp32
-            builder.PrependUOffsetTRelativeSlot(2, sizes, 0)
-            content = builder.EndObject()
+            content = table_of(builder, 3, [fp32, (REFERENCE, 2, numbers(items, 4), 0)])
         else:
             content = table(0, numbers(items, 8 if kind == INT_LIST else 4))
         made.append(table(1, content, kind))
@@ -160,10 +144,8 @@ def program_of(operator: str, values: list[tuple[int, list[int]]], arguments: li
     chain = table(2, list_of(builder, [instruction]))
     named = table(0, builder.CreateString(operator))
     parts = [list_of(builder, each) for each in (made, [chain], [named])]
-    builder.StartObject(8)
-    for slot, offset in zip((2, 5, 6), parts, strict=True):
-        builder.PrependUOffsetTRelativeSlot(slot, offset, 0)
-    plan = builder.EndObject()
+    own = [(REFERENCE, slot, offset, 0) for slot, offset in zip((2, 5, 6), parts, strict=True)]
+    plan = table_of(builder, 8, own)
     builder.Finish(table(1, list_of(builder, [plan])), file_identifier=b"ET12")
     return bytes(builder.Output())
 

@@ -27,12 +27,10 @@ HERE = Path(__file__).resolve().parent
 ROOT = HERE.parents[2]
 sys.path[:0] = [str(ROOT), str(ROOT / "tests")]
 
-from model_profiling.runs.metrics import read_metrics  # noqa: E402
-from recorded_runs import dumps_in  # noqa: E402
+from recorded_runs import ARM, EMULATED, ROUNDS, RUNS, dumps_in, make_config, pair  # noqa: E402
 from replay import ReplayTarget  # noqa: E402
 
 from model_profiling.config import names  # noqa: E402
-from model_profiling.config.reading import parse_config  # noqa: E402
 from model_profiling.config.series import Switch  # noqa: E402
 from model_profiling.config.settings import ProfileConfig  # noqa: E402
 from model_profiling.core.records import write_record  # noqa: E402
@@ -40,16 +38,17 @@ from model_profiling.runner.cache import cache_root  # noqa: E402
 from model_profiling.runner.features import FEATURES  # noqa: E402
 from model_profiling.runs.journal import Entry, Journal  # noqa: E402
 from model_profiling.runs.manifest import read_manifest  # noqa: E402
+from model_profiling.runs.metrics import read_metrics  # noqa: E402
 from model_profiling.targets import Job, Target, TargetChoice, open_target  # noqa: E402
 from model_profiling.validation.validate import validate  # noqa: E402
 from model_profiling.workflow.measure import RunOptions, run_config  # noqa: E402
 
 MODEL = "small_cnn"
 PROGRAM = f"{MODEL}_xnnpack_fp16.pte"
-MEASURED, ARM, EMULATED = (HERE / name for name in ("measured_on_arm", "arm_without_sme2", "emulated_sme2"))
+MEASURED = HERE / "measured_on_arm"
 TWICE = ("first", "second")
 """The same code measured twice side by side: what becomes SME2 on and off in the made run."""
-ROUNDS, RUNS, ATTEMPTS, BUDGET_S = 6, 5, 8, 6.0
+ATTEMPTS, BUDGET_S = 8, 6.0
 MEMBERS = ("ETRECORD_V0", "edge_dialect_exported_program/forward", "debug_handle_map")
 FASTER = {"Convolution": 2.8, "Fully Connected": 1.6}
 """How much faster operators on SME2 are in the made run; no measurement is behind these figures."""
@@ -114,35 +113,17 @@ def config_of(
     """SME2 on and off, and what more threads bring where there are more; or the same code `twice`."""
     on, off = TWICE if twice else (f"{kind}_sme2_on", f"{kind}_sme2_off")
     emulated = kind == "emulated"
-    pairs = [(off, 1, on, 1, "SME2"), (on, 1, on, 2, "threads")] if threads[1:] and not twice else []
-    raw: dict[str, object] = {
-        "model": str(place / f"out_{MODEL}" / "artifacts" / PROGRAM),
-        "output_root": str(place / f"out_{MODEL}" / "runs" / "xnnpack_fp16" / kind),
+    settings = {"runs": 1 if emulated else RUNS, "warmup": 0 if emulated else 1, "threads": threads}
+    switches = ({}, {}) if twice else ({"sme2": "on"}, {"sme2": "off"})
+    experiments = [{"name": name, **settings, **own} for name, own in zip((on, off), switches, strict=True)]
+    pairs = [pair(off, on, "SME2"), pair(on, on, "threads", (1, 2))] if threads[1:] and not twice else []
+    asked = {
         "target": {"name": "emulated" if emulated else "host"},
-        "experiments": [
-            {
-                "name": name,
-                **({} if twice else {"sme2": name.rpartition("_")[2]}),
-                "runs": 1 if emulated else RUNS,
-                "warmup": 0 if emulated else 1,
-                "threads": threads,
-            }
-            for name in (on, off)
-        ],
         "schedule": {"rounds": ROUNDS, "seed": 3, "budget_s": BUDGET_S},
-        "analysis": {
-            "compare_pairs": [
-                {
-                    "baseline": {"experiment": before, "threads": few},
-                    "candidate": {"experiment": after, "threads": many},
-                    "label": label,
-                }
-                for before, few, after, many, label in pairs
-            ]
-        },
         **more,
     }
-    return parse_config(raw, folder=place)
+    runs, program = (place / f"out_{MODEL}" / part for part in ("runs/xnnpack_fp16", f"artifacts/{PROGRAM}"))
+    return make_config(runs / kind, experiments, pairs=pairs, program=program, **asked)
 
 
 def measured(config: ProfileConfig, target: Target) -> Path:
@@ -156,7 +137,8 @@ def export_programs() -> None:
         artifacts = place / "artifacts"
         for dtype in ("fp16", "int8"):
             words = ("--dtype", dtype, "--name", MODEL, "--outdir", str(artifacts))
-            _call(ROOT, "export", f"{MODEL}.py:{MODEL}", *words)
+            argv = [sys.executable, "-m", "model_profiling", "export", f"{MODEL}.py:{MODEL}", *words]
+            subprocess.run(argv, check=True, env={**os.environ, "PYTHONPATH": str(ROOT)})
         shutil.rmtree(HERE / "programs", ignore_errors=True)
         (HERE / "programs").mkdir()
         for path in sorted(artifacts.iterdir()):
@@ -339,21 +321,10 @@ def _profile_events(dump: Path):  # type: ignore[no-untyped-def]
     return content, runs
 
 
-def _call(kit: Path, *words: str) -> None:
-    environment = {**os.environ, "PYTHONPATH": str(kit)}
-    subprocess.run([sys.executable, "-m", "model_profiling", *words], check=True, env=environment)
-
-
-def main() -> None:
-    steps: dict[str, Callable[[], None]] = {
-        "programs": export_programs,
-        "recorded": record_runs,
-        "measured": record_measured,
-        "again": write_again,
-        "made": make_runs,
-    }
-    steps[sys.argv[1]]()
-
+STEPS: dict[str, Callable[[], None]] = {
+    "programs": export_programs, "recorded": record_runs, "measured": record_measured, "again": write_again,
+    "made": make_runs,
+}  # fmt: skip
 
 if __name__ == "__main__":
-    main()
+    STEPS[sys.argv[1]]()
