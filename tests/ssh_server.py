@@ -168,6 +168,19 @@ class SshServer:
             self._child = None
 
 
+def sshd(folder: Path, qemu: Path | None = None) -> SshServer:
+    """One that runs; a test that cannot have it is skipped."""
+    from conftest import missing
+
+    try:
+        server = SshServer(folder, qemu)
+        server.start()
+    except SetupError as problem:
+        missing(str(problem))
+        raise
+    return server
+
+
 def _last_first(config: str) -> str:
     """ssh takes the first value it meets, so what holds for every host comes last."""
     general, *special = config.split("Host ")[1:]

@@ -1,20 +1,27 @@
-"""Commands of another system, put on a PATH of their own: each prints what was kept of its answers."""
+"""Commands of another system, put on a PATH of their own: each prints what was kept of its answers. And what
+other programs a test starts, and waits for."""
 
 from __future__ import annotations
 
 import contextlib
 import functools
 import http.server
+import os
 import secrets
 import shutil
+import subprocess
+import sys
 import threading
-from collections.abc import Iterable, Iterator
+import time
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
+from typing import Any
 
 from model_profiling.targets.execution import Route
 from model_profiling.targets.host import HostTarget
 
 MACOS = Path(__file__).parent / "data" / "macos"
+ROOT = Path(__file__).resolve().parents[1]
 
 _SYSCTL = """\
 [ "$1" = -n ] && { sed -n "s/^$2: //p" %(answers)s | grep . && exit 0; }
@@ -30,6 +37,20 @@ def command(folder: Path, name: str, script: str) -> Path:
     path.write_text(f"#!/bin/sh\n{script}\n")
     path.chmod(0o755)
     return path
+
+
+def started(*words: object, env: dict[str, str] | None = None, **how: Any) -> subprocess.Popen[Any]:
+    """`python WORDS` with this kit, for a test to watch, to signal and to end."""
+    own = {**os.environ, "PYTHONPATH": str(ROOT), **(env or {})}
+    return subprocess.Popen([sys.executable, *map(str, words)], env=own, **how)
+
+
+def wait_until(holds: Callable[[], object], what: str, seconds: float = 120) -> None:
+    """For as long as a busy machine may take."""
+    limit = time.monotonic() + seconds
+    while not holds():
+        assert time.monotonic() < limit, f"not within {seconds} s: {what}"
+        time.sleep(0.02)
 
 
 def long_sleep() -> str:

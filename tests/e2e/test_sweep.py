@@ -8,7 +8,6 @@ import shutil
 import signal
 import socket
 import sys
-import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -17,6 +16,7 @@ import psutil
 import pytest
 from conftest import ROOT, missing
 from recorded_runs import INT8
+from stand_ins import wait_until
 from virtual_phone import AdbServer, VirtualPhone
 
 from model_profiling.core import process
@@ -36,17 +36,9 @@ def write_sweep(path: Path, *names: str, **more: object) -> None:
 def states(outdir: Path) -> dict[str, str]:
     with contextlib.suppress(FileNotFoundError):
         cells = json.loads((outdir / "cells.json").read_text())["cells"]
-        return {
-            f"{cell['cell']['program']['name']} {cell['cell']['target']}": cell["state"] for cell in cells
-        }
+        named = ((each["cell"], each["state"]) for each in cells)
+        return {f"{cell['program']['name']} {cell['target']}": state for cell, state in named}
     return {}
-
-
-def wait_until(true: Callable[[], object], what: str) -> None:
-    until = time.monotonic() + 240
-    while not true():
-        assert time.monotonic() < until, what
-        time.sleep(0.05)
 
 
 @dataclass
@@ -69,20 +61,13 @@ class Team:
         return self.running[name]
 
     def schedule(self) -> None:
-        where = (
-            "--host",
-            "127.0.0.1",
-            "--port",
-            self.address.rpartition(":")[2],
-            "--protocol",
-            self.protocol,
-        )
-        self.start("scheduler", "distributed.cli.dask_scheduler", *where, "--no-dashboard")
+        port = self.address.rpartition(":")[2]
+        where = ("--host", "127.0.0.1", "--port", port, "--protocol", self.protocol, "--no-dashboard")
+        self.start("scheduler", "distributed.cli.dask_scheduler", *where)
 
     def work(self, name: str, *words: object) -> None:
-        child = self.start(
-            name, "model_profiling", "worker", "--scheduler", self.address, "--name", name, *words
-        )
+        own = ("worker", "--scheduler", self.address, "--name", name)
+        child = self.start(name, "model_profiling", *own, *words)
         assert child.stdout is not None
         line = child.stdout.readline().decode()
         assert f"worker {name} serves {self.address}" in line, line
@@ -168,14 +153,9 @@ def test_a_team_outlives_a_worker_and_a_phone(
     team.work("host-2", "--target", "host")
     code, text = team.end("sweep")
     ended = states(outdir)
-    assert {name for name, state in ended.items() if state == "failed"} == {f"one {lost}", f"two {lost}"}, (
-        ended
-    )
-    assert (
-        code == 2
-        and sum(state == "done" for state in ended.values()) == 4
-        and lost.rpartition(":")[2] in text
-    )
+    assert {name for name, state in ended.items() if state == "failed"} == {f"one {lost}", f"two {lost}"}
+    assert code == 2 and lost.rpartition(":")[2] in text
+    assert sum(state == "done" for state in ended.values()) == 4
     phones[1].switch_on()
     phones[1].plug_in()
     team.sweep("--resume")
@@ -235,8 +215,5 @@ def certificates(folder: Path) -> dict[str, str]:
     tls, sides = "DASK_DISTRIBUTED__COMM__TLS", ("SCHEDULER", "WORKER", "CLIENT")
     own = {f"{tls}__{side}__{what.upper()}": str(folder / f"own.{end}") for side in sides for what, end in
            (("cert", "pem"), ("key", "key"))}  # fmt: skip
-    return {
-        **own,
-        f"{tls}__CA_FILE": str(folder / "ca.pem"),
-        "DASK_DISTRIBUTED__COMM__REQUIRE_ENCRYPTION": "true",
-    }
+    authority = {f"{tls}__CA_FILE": str(folder / "ca.pem")}
+    return {**own, **authority, "DASK_DISTRIBUTED__COMM__REQUIRE_ENCRYPTION": "true"}

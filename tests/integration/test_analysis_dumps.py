@@ -76,14 +76,8 @@ def test_all_delegate_time_of_mobilenet_leads_back_to_the_model_or_to_lowering(d
     dump, pte = dump_of("mobilenet_v3_small@hardsigmoid=1", dtype, "xnnpack", 20)
     analysis = analyse(dump, model=pte).series[0].first
     delegated = [operator for operator in analysis.operators if operator.delegated]
-    lost = [
-        operator.name
-        for operator in delegated
-        if not operator.source.module_path
-        and operator.origin != "lowering"
-        and not operator.source.place.node
-    ]
-    assert lost == []
+    known = [each for each in delegated if each.source.module_path or each.source.place.node]
+    assert {each.origin for each in delegated if each not in known} <= {"lowering"}
     assert len(delegated) > 100
     assert {operator.backend for operator in delegated} == {"XnnpackBackend"}
     assert any(operator.origin == "lowering" and operator.kind == "transpose" for operator in delegated)
@@ -182,19 +176,15 @@ def test_fp16_and_int8_of_one_model_are_paired_by_module(dump_of) -> None:
     pairing = pair_series(series_of([fp16]), series_of([int8]))
     assert pairing.matched_by == "module"
     matched = [pair for pair in pairing.operators if pair.baseline and pair.candidate]
-    wrong = [
-        pair
-        for pair in matched
-        if pair.category is Category.CONV
-        and pair.baseline[0].source.module_path != pair.candidate[0].source.module_path
-    ]
     convolutions = [pair for pair in matched if pair.category is Category.CONV]
-    assert wrong == [] and len(convolutions) >= 50
+    modules = [
+        {side[0].source.module_path for side in (pair.baseline, pair.candidate)} for pair in convolutions
+    ]
+    assert {len(paths) for paths in modules} == {1} and len(convolutions) >= 50
     assert {pair.change for pair in convolutions} == {"kernel changed"}
     assert any(pair.main.kind == "quantize" for pair in pairing.changed("appeared"))
-    sides = ([], [])
-    for pair in pairing.operators:
-        sides[0].extend(pair.baseline)
-        sides[1].extend(pair.candidate)
-    assert sorted(one.identity for one in sides[0]) == sorted(one.identity for one in fp16.operators)
-    assert sorted(one.identity for one in sides[1]) == sorted(one.identity for one in int8.operators)
+    sides = [pair.baseline for pair in pairing.operators], [pair.candidate for pair in pairing.operators]
+    for side, dump in zip(sides, (fp16, int8), strict=True):
+        assert sorted(one.identity for found in side for one in found) == sorted(
+            one.identity for one in dump.operators
+        )

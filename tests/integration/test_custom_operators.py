@@ -39,15 +39,8 @@ def test_custom_operators_run_here_and_give_the_same_scores(exported, host, tmp_
         libraries = host.libraries_with(wanted) if wanted else ()
         assert bool(libraries) == bool(wanted)
         fed = feed(pte, "prefill", Inputs(sizes={"tokens": (1, 7)}, values={"input_pos": (3.0,)}))
-        job = Job(
-            pte,
-            method="prefill",
-            sizes=fed.sizes,
-            values=fed.values,
-            state=fed.state,
-            libraries=libraries,
-            save_outputs=True,
-        )
+        given = {"sizes": fed.sizes, "values": fed.values, "state": fed.state}
+        job = Job(pte, method="prefill", libraries=libraries, save_outputs=True, **given)
         done = host.execute(job, tmp_path / pte.stem, "process")
         scores.append(np.fromfile(done.outputs[0], np.float32))
     np.testing.assert_allclose(*scores, atol=1e-4)
@@ -80,26 +73,18 @@ def test_a_program_of_export_llm_is_profiled_as_a_language_model(custom, warm_wo
     sizes = {"dim": 64, "n_layers": 1, "n_heads": 2, "n_kv_heads": 1, "vocab_size": 64, "hidden_dim": 96}
     (tmp_path / "params.json").write_text(json.dumps(sizes))
     words = [
-        "base.model_class=llama3",
-        "base.params=params.json",
-        "model.use_kv_cache=True",
-        f"model.use_sdpa_with_kv_cache={custom}",
-        "export.max_seq_length=32",
-        "export.max_context_length=32",
-        "export.output_name=made.pte",
-        "backend.xnnpack.enabled=True",
-    ]
-    made = process.run(
-        [*warm_words, "-m", "executorch.extension.llm.export.export_llm", *words], cwd=tmp_path, timeout=500
-    )
+        "base.model_class=llama3", "base.params=params.json", "model.use_kv_cache=True",
+        f"model.use_sdpa_with_kv_cache={custom}", "export.max_seq_length=32", "export.max_context_length=32",
+        "export.output_name=made.pte", "backend.xnnpack.enabled=True",
+    ]  # fmt: skip
+    exporting = [*warm_words, "-m", "executorch.extension.llm.export.export_llm", *words]
+    made = process.run(exporting, cwd=tmp_path, timeout=500)
     pte = tmp_path / "made.pte"
     assert pte.is_file(), made.tail(20)
     forward = read_program(pte).method("forward")
     assert forward and ({step.name for step in forward.operators} >= WANTED) == custom
     options = ProfileOptions(target=TargetChoice("host"), quick=True, budget_s=1, outdir=tmp_path / "out")
     done = profile_language(str(pte), options, prompts=[8], positions=[16])
-    assert [(case.phase, case.tokens, case.position) for case in done.language.cases] == [
-        ("prompt", 8, 0),
-        ("answer", 1, 16),
-    ]
+    phases = [(case.phase, case.tokens, case.position) for case in done.language.cases]
+    assert phases == [("prompt", 8, 0), ("answer", 1, 16)]
     assert all(case.latencies for case in done.language.cases)

@@ -75,11 +75,8 @@ def test_missing_packages(bare: tuple[Doctor, dict[str, str]]) -> None:
 def test_a_compiler_that_is_not_there(cli) -> None:
     fix = fix_of("C++ compiler", cli("doctor", CXX="no-such-compiler").stdout)
     assert fix == "correct CXX, or unset it"
-    unset = process.run(
-        ["sh", "-c", f"unset CXX; {sys.executable} -m model_profiling doctor"],
-        timeout=120,
-        env={"CXX": "no-such-compiler", "PYTHONPATH": str(ROOT)},
-    )
+    words = ["sh", "-c", f"unset CXX; {sys.executable} -m model_profiling doctor"]
+    unset = process.run(words, timeout=120, env={"CXX": "no-such-compiler", "PYTHONPATH": str(ROOT)})
     assert fix_of("C++ compiler", unset.stdout) is None
 
 
@@ -92,15 +89,9 @@ def test_an_emulator_that_is_not_there_yet(tmp_path, cli) -> None:
     for part in cache_root().iterdir():
         if part.name != "qemu":
             (cache / part.name).symlink_to(part)
-    hidden = [
-        folder for folder in os.environ["PATH"].split(":") if not list(Path(folder).glob("qemu-aarch64*"))
-    ]
-    env = {
-        "SME2PROF_CACHE": str(cache),
-        "PATH": ":".join(hidden),
-        "SME2PROF_QEMU": "",
-        "PYTHONPATH": str(ROOT),
-    }
+    folders = os.environ["PATH"].split(":")
+    path = ":".join(folder for folder in folders if not list(Path(folder).glob("qemu-aarch64*")))
+    env = {"SME2PROF_CACHE": str(cache), "PATH": path, "SME2PROF_QEMU": "", "PYTHONPATH": str(ROOT)}
     told = cli("doctor", **env).stdout
     fix = fix_of("SME2 emulation", told)
     assert fix is not None

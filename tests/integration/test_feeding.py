@@ -78,15 +78,8 @@ def caching(warm_words: list[str], tmp_path_factory: pytest.TempPathFactory) -> 
 
 def fed(pte: Path, *, runs: int = 1, state: bool = True, **inputs: object) -> Job:
     found = feed(pte, "forward", Inputs.model_validate(inputs))
-    return Job(
-        pte,
-        warmup=0,
-        runs=runs,
-        sizes=found.sizes,
-        values=found.values,
-        state=found.state if state else (),
-        save_outputs=True,
-    )
+    given = {"sizes": found.sizes, "values": found.values, "state": found.state if state else ()}
+    return Job(pte, warmup=0, runs=runs, save_outputs=True, **given)
 
 
 def test_every_execution_starts_from_the_first_state(caching, host, tmp_path) -> None:
@@ -141,13 +134,13 @@ def test_the_position_is_zero_unless_it_is_given(caching) -> None:
     [
         (
             {"sizes": {"words": [1, 2]}},
-            "method forward has no input 'words'; choose from tokens and input_pos",
+            "has no input 'words'; choose from tokens and input_pos",
         ),
         ({"sizes": {"tokens": [2]}}, "input tokens has 2 dimensions (1x11); give a size for each"),
         ({"sizes": {"tokens": [1, 12]}}, "input tokens can have at most the sizes 1x11"),
         (
             {"sizes": {"input_pos": [3]}},
-            "input input_pos always has the sizes 1: it was exported with a fixed",
+            "input_pos always has the sizes 1: it was exported with a fixed",
         ),
         ({"values": {"x": [1]}}, "has no input 'x'"),
     ],
@@ -193,18 +186,8 @@ def test_programs_are_compared_at_a_length_and_a_position(caching, sme2prof, tmp
     monkeypatch.chdir(tmp_path)
     other = tmp_path / "other.pte"
     shutil.copy(caching, other)
-    words = [
-        "compare",
-        caching,
-        other,
-        "--target",
-        "host",
-        "--budget",
-        "1",
-        "--input",
-        "input_pos=2",
-        "--json",
-    ]
+    short = ("--target", "host", "--budget", "1")
+    words = ["compare", caching, other, *short, "--input", "input_pos=2", "--json"]
     several = sme2prof(*words, "--length", "tokens=3,4")
     assert several.returncode == 2 and "write INPUT=N" in several.stderr
     assert "has no input 'words'" in sme2prof(*words, "--length", "words=3").stderr
@@ -244,12 +227,8 @@ def test_prompt_and_answer_are_measured_apart(caching, tmp_path) -> None:
         says(page, latency.rate(case.tokens).replace(" tokens/s", ""))
     assert found.read.weights == 24 * 8 * 4 + 24 * 4 + 11 * 8 * 4, "the layer, its bias, rows of the table"
     assert found.read.cache == 16 * 8 * 4 and found.bandwidth is not None and found.bandwidth > 1e8
-    says(
-        page,
-        "Sampling and tokenizing are not part",
-        "Left out: an answer after 16 tokens",
-        "Memory is not the limit",
-    )
+    says(page, "Sampling and tokenizing are not part", "Left out: an answer after 16 tokens")
+    says(page, "Memory is not the limit")
     read = found.read.weights
     assert found.read.smaller == {"int8-dynamic": read - 24 * 8 * 3, "int4": read - 24 * 8 * 7 // 2}
     data = [outcome.main.data for outcome in done.outcomes]

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import json
 import os
-import signal
 import subprocess
 import sys
-import time
 from pathlib import Path
 
+import psutil
 import pytest
 from conftest import ROOT
+from stand_ins import wait_until
 
 from model_profiling.targets.execution import Transport
 
@@ -34,15 +34,10 @@ def _start(folder: Path, runner: str, *, memory_kib: int | str = "unlimited") ->
     (folder / "c.json").write_text(json.dumps(config))
     words = [sys.executable, "-m", "model_profiling", "run", "c.json"]
 
-    return subprocess.Popen(
-        ["sh", "-c", f'ulimit -v {memory_kib}; exec "$@"', "sh", *words],
-        cwd=folder,
-        env={**os.environ, "PYTHONPATH": str(ROOT), "OPENBLAS_NUM_THREADS": "1"},
-        stderr=subprocess.PIPE,
-        stdout=subprocess.DEVNULL,
-        text=True,
-        start_new_session=True,
-    )
+    limited = ["sh", "-c", f'ulimit -v {memory_kib}; exec "$@"', "sh", *words]
+    env = {**os.environ, "PYTHONPATH": str(ROOT), "OPENBLAS_NUM_THREADS": "1"}
+    alone = {"cwd": folder, "env": env, "stdout": subprocess.DEVNULL, "start_new_session": True}
+    return subprocess.Popen(limited, stderr=subprocess.PIPE, text=True, **alone)
 
 
 def test_a_log_without_end_takes_neither_memory_nor_disk(tmp_path: Path) -> None:
@@ -63,16 +58,4 @@ def test_what_a_runner_leaves_running_ends_with_it(tmp_path: Path) -> None:
     leaving = ["sh", "-c", "setsid -f sh -c 'echo $$; exec sleep 46'; sleep 0.3"]
     done = Transport().run(leaving, folder=str(tmp_path), timeout=20, cores=())
     assert done.ok and done.seconds < 10
-    assert _gone(int(done.stdout))
-
-
-def _gone(pid: int) -> bool:
-    until = time.monotonic() + 5
-    while time.monotonic() < until:
-        try:
-            os.kill(pid, 0)
-        except ProcessLookupError:
-            return True
-        time.sleep(0.02)
-    os.kill(pid, signal.SIGKILL)
-    return False
+    wait_until(lambda: not psutil.pid_exists(int(done.stdout)), "the end of what it left", 5)

@@ -165,14 +165,9 @@ CONFIGS = {
     "mistral": {"model_type": "mistral", "max_position_embeddings": 64, "sliding_window": 8},
 }
 SMALL = {
-    "hidden_size": 64,
-    "intermediate_size": 128,
-    "num_attention_heads": 4,
-    "num_key_value_heads": 2,
-    "vocab_size": 96,
-    "bos_token_id": 1,
-    "eos_token_id": [2, 3],
-}
+    "hidden_size": 64, "intermediate_size": 128, "num_attention_heads": 4, "num_key_value_heads": 2,
+    "vocab_size": 96, "bos_token_id": 1, "eos_token_id": [2, 3],
+}  # fmt: skip
 
 
 def _folder(place: Path, kind: str, layers: int = 3) -> Path:

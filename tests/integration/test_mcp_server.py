@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
+import functools
 import json
 import shutil
 import sys
-import time
 from collections.abc import Awaitable, Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -20,6 +20,7 @@ from conftest import ROOT
 from mcp import Client
 from recorded_runs import ARM, EMULATED, PROGRAM, SME2
 from said import says
+from stand_ins import wait_until
 
 from model_profiling.cli.main import program
 from model_profiling.core import process
@@ -198,25 +199,12 @@ def test_paths_are_checked_whole_and_in_parts(tmp_path: Path) -> None:
     (tmp_path / "root").mkdir()
     (tmp_path / "root" / "a:link").symlink_to(tmp_path)
     root = Root.at(tmp_path / "root", ("board",))
-    for text in (
-        "x",
-        "-q8.pte",
-        "fp32,int4:32",
-        "x.py:make",
-        "ssh:board",
-        "android:R5CT",
-        "m@size=2",
-        "3:15",
-    ):
+    fine = ("x", "-q8.pte", "fp32,int4:32", "x.py:make", "ssh:board", "android:R5CT", "m@size=2", "3:15")
+    for text in fine:
         root.check("model", text)
     root.check("sql", "SELECT '/etc/passwd', 'a:b'")
-    for text in (
-        "m@checkpoint=a:link/w.pt,size=2",
-        "m@checkpoint=~/w.pt",
-        "a:link",
-        "ssh:other",
-        "x.py:f,b.c:d",
-    ):
+    wrong = ("m@checkpoint=a:link/w.pt,size=2", "m@checkpoint=~/w.pt", "a:link", "ssh:other", "x.py:f,b.c:d")
+    for text in wrong:
         with pytest.raises(InputError):
             root.check("model", text)
     (tmp_path / "artifacts").mkdir()
@@ -226,19 +214,8 @@ def test_paths_are_checked_whole_and_in_parts(tmp_path: Path) -> None:
 
 def _running(name: str) -> list[list[str]]:
     """The command lines in which `name` occurs, the server's own left out."""
-    lines = []
-    for found in psutil.process_iter(["cmdline"]):
-        words = found.info["cmdline"] or []
-        if any(name in word for word in words) and "mcp" not in words:
-            lines.append(words)
-    return lines
-
-
-def _until(holds: Callable[[], bool], seconds: float = 120) -> None:
-    end = time.monotonic() + seconds
-    while not holds():
-        assert time.monotonic() < end
-        time.sleep(0.05)
+    lines = [found.info["cmdline"] or [] for found in psutil.process_iter(["cmdline"])]
+    return [words for words in lines if name in " ".join(words) and "mcp" not in words]
 
 
 def test_an_export_tells_where_it_is_and_what_came_of_it(client: Assistant, root: Path) -> None:
@@ -260,14 +237,15 @@ def test_a_cancelled_measurement_leaves_nothing_running_and_goes_on_later(client
     shutil.copy(exported("toy_cnn").pte, own)
     # Long enough for an analysis beside it, on a busy machine too; cancelled, it continues for what is left.
     asked = {"model": own.name, "target": "host", "budget": 20, "outdir": "measured"}
-    started = client.ask("profile", **asked, wait_s=0)
-    assert (started["state"], started["answer"]) == ("running", {})
-    _until(lambda: "launch " in client.ask("job_status", job=started["job"], wait_s=0)["stage"])
+    begun = client.ask("profile", **asked, wait_s=0)
+    status = functools.partial(client.ask, "job_status", job=begun["job"], wait_s=0)
+    assert (begun["state"], begun["answer"]) == ("running", {})
+    wait_until(lambda: "launch " in status()["stage"], "a launch")
     assert _running(own.name)
-    assert f"{started['job']} (profile) has been running" in client.refused("export", model="toy_cnn")
+    assert f"{begun['job']} (profile) has been running" in client.refused("export", model="toy_cnn")
     assert client.facts("analyze", run_dir=RUN)  # reading goes on meanwhile
 
-    ended = client.ask("cancel_job", job=started["job"])
+    ended = client.ask("cancel_job", job=begun["job"])
     assert ended["state"] == "cancelled" and "the same command continues" in " ".join(ended["messages"])
     assert not _running(own.name)
     (run_dir,) = (path.parent for path in (root / "measured").rglob("manifest.json"))
@@ -278,9 +256,9 @@ def test_a_cancelled_measurement_leaves_nothing_running_and_goes_on_later(client
     # A call that the client takes back before it has an id ends its job.
     heard: list[str] = []
     call = client.begin("profile", {**asked, "wait_s": 300}, heard)
-    _until(lambda: any("launch" in text for text in heard))
+    wait_until(lambda: any("launch" in text for text in heard), "a launch")
     call.cancel()
-    _until(lambda: "has been running" not in client.refused("run", config="none.json"), 30)
+    wait_until(lambda: "has been running" not in client.refused("run", config="none.json"), "its end", 30)
     assert not _running(own.name)
 
     done = client.ask("profile", **asked, wait_s=300)
@@ -325,13 +303,13 @@ def test_jobs_end_with_the_client_and_with_the_server(root: Path, exported, kill
     asked = {"model": own.name, "target": "host", "budget": 60, "outdir": f"left_{kill}", "wait_s": 0}
     with assistant(root) as leaving:
         leaving.ask("profile", **asked)
-        _until(lambda: bool(_running(own.name)))
+        wait_until(lambda: _running(own.name), "its job")
         if kill:
             alive = [child for child in psutil.Process().children() if child.status() != psutil.STATUS_ZOMBIE]
             servers = [child for child in alive if "mcp" in child.cmdline()]
             max(servers, key=psutil.Process.create_time).kill()  # the other is that of the other tests
-            _until(lambda: not _running(own.name), 30)
-    _until(lambda: not _running(own.name), 30)
+            wait_until(lambda: not _running(own.name), "its job's end", 30)
+    wait_until(lambda: not _running(own.name), "its job's end", 30)
 
 
 def in_own_loop(work: Callable[[], Awaitable[Any]]) -> Any:
@@ -364,16 +342,16 @@ def test_without_the_extra_one_line_says_what_to_install(sme2prof, monkeypatch, 
 
 
 def test_a_job_that_ignores_its_end_takes_what_it_started_along(monkeypatch, tmp_path) -> None:
-    started = tmp_path / "pid"
+    told = tmp_path / "pid"
     code = (
         "import signal; from model_profiling.core import process\n"
         "signal.signal(signal.SIGTERM, signal.SIG_IGN)\n"
-        f"process.run(['sh', '-c', 'echo $$ >{started}; exec sleep 60'], timeout=60)"
+        f"process.run(['sh', '-c', 'echo $$ >{told}; exec sleep 60'], timeout=60)"
     )
     monkeypatch.setattr(jobs, "_TO_END_S", 0.2)
     monkeypatch.setattr(jobs, "_START", f"import sys; sys.path.insert(0, sys.argv[1])\n{code}")
     job = jobs.ToolJobs(tmp_path).start("profile", [], 60, alone=True)
-    _until(lambda: started.exists() and bool(started.read_text().strip()))
+    wait_until(lambda: told.exists() and told.read_text().strip(), "its process")
     job.cancel()
     assert job.finished.wait(20) and job.state == "cancelled"
-    _until(lambda: not psutil.pid_exists(int(started.read_text())), 20)
+    wait_until(lambda: not psutil.pid_exists(int(told.read_text())), "its process's end", 20)

@@ -12,11 +12,11 @@ from datetime import datetime
 from pathlib import Path
 
 import pytest
-from conftest import ROOT, missing
 from said import says
-from ssh_server import SshServer
+from ssh_server import SshServer, sshd
+from stand_ins import started
 
-from model_profiling.core.errors import InputError, SetupError
+from model_profiling.core.errors import InputError
 from model_profiling.runs.journal import Journal
 from model_profiling.targets import TargetChoice, open_target
 from model_profiling.targets.machine_lock import holder, measuring_alone
@@ -28,12 +28,7 @@ pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="virtual machine
 
 @pytest.fixture(scope="module")
 def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SshServer]:
-    try:
-        server = SshServer(tmp_path_factory.mktemp("sshd"))
-        server.start()
-    except SetupError as problem:
-        missing(str(problem))
-        raise
+    server = sshd(tmp_path_factory.mktemp("sshd"))
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("SME2PROF_SSH", server.ssh)
         yield server
@@ -44,15 +39,10 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SshServer]:
 def test_this_machine_serves_one_after_the_other(sme2prof, exported, tmp_path: Path) -> None:
     pte = exported("toy_cnn").pte
     brief = ("profile", pte, "--target", "host", "--quick", "--budget", "2", "--outdir")
-    words = sys.executable, "-m", "model_profiling", *brief
-    env, said = {**os.environ, "PYTHONPATH": str(ROOT)}, ["", ""]
-    with ExitStack() as started:
-        both = [
-            started.enter_context(
-                subprocess.Popen([*words, tmp_path / name], stderr=subprocess.PIPE, env=env, text=True)
-            )
-            for name in "ab"
-        ]
+    words, said = ("-m", "model_profiling", *brief), ["", ""]
+    with ExitStack() as running:
+        children = [started(*words, tmp_path / name, stderr=subprocess.PIPE, text=True) for name in "ab"]
+        both = [running.enter_context(child) for child in children]
         with measuring_alone("measures something (a test)"):
             for number, each in enumerate(both):
                 while "waiting" not in said[number]:
@@ -63,9 +53,8 @@ def test_this_machine_serves_one_after_the_other(sme2prof, exported, tmp_path: P
             refused = sme2prof(*brief, tmp_path / "c", "--no-wait")
             assert refused.returncode == 2 and len(refused.stderr.splitlines()) == 2, refused.stderr
             says(refused.stderr, "in use", f"process {os.getpid()} measures something", "--no-wait")
-            refused = sme2prof(
-                "compare", pte, pte, "--target", "host", "--outdir", tmp_path / "d", "--no-wait"
-            )
+            words = ("--target", "host", "--outdir", tmp_path / "d", "--no-wait")
+            refused = sme2prof("compare", pte, pte, *words)
             assert refused.returncode == 2 and "in use" in refused.stderr
         said = [each.communicate(timeout=200)[1] for each in both]
         assert [each.returncode for each in both] == [0, 0], said

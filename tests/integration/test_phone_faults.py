@@ -17,7 +17,8 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 import pytest
-from conftest import ON_ARM, ROOT, missing
+from conftest import ON_ARM, missing
+from stand_ins import started, wait_until
 from virtual_phone import AdbServer, VirtualPhone, virtual_phone
 
 from model_profiling.config.reading import parse_config
@@ -126,7 +127,7 @@ class Bench:
 
     def check_nothing_left(self) -> None:
         with contextlib.suppress(AssertionError):
-            until(lambda: not self.phone.processes(), "something still runs there")
+            wait_until(lambda: not self.phone.processes(), "something still runs there")
         assert not self.phone.processes()
         left = self.phone.shell(f"ls {KIT}/jobs; find {KIT} -name '*.part'").stdout
         assert not left, left
@@ -165,13 +166,6 @@ class At(Silent):
         if text.startswith(self.point) and not self.done:
             self.done = True
             self.act()
-
-
-def until(condition: Callable[[], bool], problem: str) -> None:
-    limit = time.monotonic() + 90  # a busy machine, or an emulated phone, takes its time
-    while not condition():
-        assert time.monotonic() < limit, problem
-        time.sleep(0.03)
 
 
 # What a fault can meet. What the phone holds makes a moment last until the fault: none can be missed.
@@ -255,7 +249,7 @@ def meanwhile(bench: Bench, faults: Sequence[tuple[Fault, Moment]]) -> Iterator[
     def happen() -> None:
         try:
             for number, (fault, moment) in enumerate(faults, 1):
-                until(lambda moment=moment: moment(bench), f"it did not come to {moment.__name__}")
+                wait_until(lambda moment=moment: moment(bench), f"it did not come to {moment.__name__}")
                 fault(bench)
                 if number < len(faults):
                     faults[number][1](bench)
@@ -361,9 +355,9 @@ def test_a_run_that_is_ended_from_outside(bench: Bench, number: signal.Signals, 
     things back."""
     raw = bench.config.model_dump(mode="json") | {"experiments": [{"name": "long", "runs": 100_000}]}
     (tmp_path / "c.json").write_text(json.dumps(raw))
-    command = [sys.executable, "-m", "model_profiling", "run", str(tmp_path / "c.json")]
-    with subprocess.Popen(command, cwd=ROOT, stderr=subprocess.PIPE, text=True) as run:
-        until(lambda: running_late(bench) or run.poll() is not None, "it does not run")
+    words = ("-m", "model_profiling", "run", tmp_path / "c.json")
+    with started(*words, stderr=subprocess.PIPE, text=True) as run:
+        wait_until(lambda: running_late(bench) or run.poll() is not None, "it does not run")
         assert bench.phone.settings() == bench.mode
         run.send_signal(number)
         said = run.communicate(timeout=60)[1]

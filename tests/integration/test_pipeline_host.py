@@ -3,20 +3,18 @@
 from __future__ import annotations
 
 import json
-import os
 import signal
 import subprocess
 import sys
-import time
 from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
-from conftest import ROOT
 from recorded_runs import dumps_in
 from said import says
+from stand_ins import started, wait_until
 
 from model_profiling.config.reading import parse_config
 from model_profiling.config.series import Series
@@ -242,20 +240,12 @@ def long_run(exported, tmp_path: Path) -> Callable[[], subprocess.Popen[bytes]]:
     (tmp_path / "c.json").write_text(json.dumps(raw))
 
     def start() -> subprocess.Popen[bytes]:
-        child = subprocess.Popen(
-            [sys.executable, "-m", "model_profiling", "run", "c.json"],
-            cwd=tmp_path,
-            env={**os.environ, "PYTHONPATH": str(ROOT)},
-            stdout=subprocess.DEVNULL,
-            stderr=subprocess.PIPE,
-            start_new_session=True,
-        )
+        streams = {"stdout": subprocess.DEVNULL, "stderr": subprocess.PIPE}
+        alone = {"cwd": tmp_path, "start_new_session": True, **streams}
+        child = started("-m", "model_profiling", "run", "c.json", **alone)
         journal = tmp_path / "run" / "journal.jsonl"
-        for _ in range(600):
-            if journal.exists() and journal.read_bytes().count(b"\n") > 6:
-                return child
-            time.sleep(0.05)
-        raise AssertionError("no round was measured in 30 s")
+        wait_until(lambda: journal.exists() and journal.read_bytes().count(b"\n") > 6, "rounds measured", 60)
+        return child
 
     return start
 

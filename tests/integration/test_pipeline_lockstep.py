@@ -8,7 +8,6 @@ import os
 import re
 import signal
 import subprocess
-import sys
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -17,6 +16,7 @@ from typing import Any
 import pytest
 from conftest import ROOT
 from said import says
+from stand_ins import started
 
 from model_profiling.config.reading import parse_config
 from model_profiling.config.series import Series
@@ -120,25 +120,17 @@ def named_runner(pid: int) -> bool:
 def test_a_launch_that_was_killed_is_made_again(exported, tmp_path: Path, whom: str) -> None:
     raw = raw_config(exported("toy_cnn", "fp32").pte, tmp_path / "run", rounds=4, budget_s=4)
     (tmp_path / "c.json").write_text(json.dumps(raw))
-    run = subprocess.Popen(
-        [sys.executable, "-m", "model_profiling", "run", "c.json"],
-        cwd=tmp_path,
-        env={**os.environ, "PYTHONPATH": str(ROOT)},
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
-    )
+    streams = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
+    run = started("-m", "model_profiling", "run", "c.json", cwd=tmp_path, **streams)
     killed = 0
     try:
         while run.poll() is None and killed < 2:
             # Within a launch the parent has its children; a lone process has none.
-            parents = [
-                pid for pid in descendants(run.pid) if named_runner(pid) and len(descendants(pid)) == 2
-            ]
-            measured_before = (tmp_path / "run" / "journal.jsonl").exists() and len(
-                {entry.launch for entry in timings(tmp_path / "run")}
-            )
-            if parents and measured_before == 2 * killed + 1:
+            runners = [pid for pid in descendants(run.pid) if named_runner(pid)]
+            parents = [pid for pid in runners if len(descendants(pid)) == 2]
+            begun = (tmp_path / "run" / "journal.jsonl").exists()
+            launches = {entry.launch for entry in timings(tmp_path / "run")} if begun else set()
+            if parents and len(launches) == 2 * killed + 1:
                 victim = parents[0] if whom == "parent" else descendants(parents[0])[0]
                 os.kill(victim, signal.SIGKILL)
                 killed += 1
@@ -150,10 +142,8 @@ def test_a_launch_that_was_killed_is_made_again(exported, tmp_path: Path, whom: 
     assert run.returncode == 0, errors
     assert killed == 2, "no launch was caught"
     entries = timings(tmp_path / "run")
-    assert len(entries) == 16 and len({entry.launch for entry in entries}) == 8, (
-        "each step once, all in turns"
-    )
-    assert None not in {entry.launch for entry in entries}
+    launches = {entry.launch for entry in entries}
+    assert (len(entries), len(launches)) == (16, 8) and None not in launches, "each step once, all in turns"
     assert (tmp_path / "run" / "failed_launch.log").is_file()
     manifest = json.loads((tmp_path / "run" / "manifest.json").read_text())
     assert "no_lockstep" not in [remark["code"] for remark in manifest["warnings"]]

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import os
 import signal
-import subprocess
 import sys
 import threading
 import time
@@ -13,10 +12,10 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
-from conftest import ON_ARM, ROOT, missing
+from conftest import ON_ARM, ROOT
 from recorded_runs import ARM, replay
-from ssh_server import SshServer
-from stand_ins import command, long_sleep
+from ssh_server import SshServer, sshd
+from stand_ins import command, long_sleep, started, wait_until
 
 from model_profiling.core import process
 from model_profiling.core.errors import InputError, ProfilingError, RunError, SetupError
@@ -32,21 +31,11 @@ SMALL = f"{ROOT / 'tests/models/unseen.py'}:unet"  # where it is emulated, large
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="the kit's runner goes along from Linux only")
 
 
-def started(folder: Path, qemu: Path | None = None) -> SshServer:
-    try:
-        server = SshServer(folder, qemu)
-        server.start()
-    except SetupError as problem:
-        missing(str(problem))
-        raise
-    return server
-
-
 @pytest.fixture(scope="module")
 def server(tmp_path_factory: pytest.TempPathFactory, request: pytest.FixtureRequest) -> Iterator[SshServer]:
     """A machine that runs aarch64 programs: on this CPU or, where it is of another kind, on QEMU's."""
     qemu = None if ON_ARM else request.getfixturevalue("emulated").qemu.path
-    server = started(tmp_path_factory.mktemp("sshd"), qemu)
+    server = sshd(tmp_path_factory.mktemp("sshd"), qemu)
     yield server
     server.stop()
 
@@ -229,16 +218,11 @@ def test_nothing_runs_on_when_the_kit_is_killed(server, toy, there, tmp_path) ->
         "t = open_target(TargetChoice('ssh', host='board', device_path=there)); t.prepare(); "
         "t.execute(Job(Path(toy), runner_path=Path(runner)), Path(here), 'job')"
     )
-    words = [sys.executable, "-c", script, *map(str, (there, toy, hangs, tmp_path / "here"))]
-    kit = subprocess.Popen(words, env={**os.environ, "PYTHONPATH": str(ROOT)})
-    until = time.monotonic() + 60
-    while not processes(forever) and time.monotonic() < until:
-        time.sleep(0.1)
+    kit = started("-c", script, there, toy, hangs, tmp_path / "here")
+    wait_until(lambda: processes(forever), "its program runs", 60)
     kit.send_signal(signal.SIGKILL)
     kit.wait()
-    while (processes(forever) or processes(f"-F {server.folder}")) and time.monotonic() < until:
-        time.sleep(0.1)
-    assert not processes(forever) and not processes(f"-F {server.folder}")
+    wait_until(lambda: not processes(forever) and not processes(f"-F {server.folder}"), "both ended", 60)
 
 
 @pytest.mark.parametrize(
@@ -259,7 +243,7 @@ def test_what_ssh_complains_of_is_one_line_with_a_cure(connect, host: str, says:
 @pytest.mark.skipif(ON_ARM, reason="says what happens on a machine that is not Arm; this one is")
 def test_a_machine_that_is_not_arm_is_told(tmp_path, monkeypatch) -> None:
     (folder := tmp_path / "sshd").mkdir()
-    server = started(folder)
+    server = sshd(folder)
     monkeypatch.setenv("SME2PROF_SSH", server.ssh)
     target = open_target(TargetChoice("ssh", host="board", device_path=str(tmp_path)))
     told = r"ssh:board cannot run .*: its CPU is x86_64, and the program is for aarch64; name"
@@ -276,7 +260,7 @@ def small(tiny_disk: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> I
     """A small disk, behind a server that sees it."""
     folder = tmp_path / "sshd"
     folder.mkdir()
-    server = started(folder)
+    server = sshd(folder)
     monkeypatch.setenv("SME2PROF_SSH", server.ssh)
     yield tiny_disk
     server.stop()

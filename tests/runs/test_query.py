@@ -23,6 +23,7 @@ from made_runs import MadeRun, make_run
 from postgres import Postgres
 from recorded_runs import ARM, EMULATED, SME2
 from said import refused, says
+from stand_ins import started
 
 from model_profiling import Labels, Limits, Store
 from model_profiling.core.errors import InputError
@@ -245,9 +246,7 @@ def test_a_store_in_a_folder_that_cannot_be_written(in_file: Store, request: pyt
 
 def test_ctrl_c_ends_a_question(in_file: Store) -> None:
     words = ["query", ENDLESS.format("count(*)"), "--store", in_file.address]
-    with subprocess.Popen(
-        [sys.executable, "-m", "model_profiling", *words], stderr=subprocess.PIPE, text=True, cwd=ROOT
-    ) as asking:
+    with started("-m", "model_profiling", *words, stderr=subprocess.PIPE, text=True) as asking:
         time.sleep(3)
         asking.send_signal(signal.SIGINT)
         _, said = asking.communicate(timeout=60)

@@ -7,16 +7,15 @@ import json
 import shutil
 import sqlite3
 import subprocess
-import sys
 import time
 from pathlib import Path
 
 import pytest
-from conftest import ROOT
 from made_runs import MadeRun, make_run, recorded
 from postgres import PASSWORD, Postgres
 from recorded_runs import ARM, EMULATED, SME2, X86_64, edit
 from said import refused, says
+from stand_ins import started, wait_until
 
 from model_profiling import Labels, Store
 from model_profiling.config import names
@@ -213,11 +212,7 @@ def test_views_tell_the_newest_and_leave_emulated_times_out(tmp_path: Path) -> N
     }  # fmt: skip
 
 
-ADD = [sys.executable, "-m", "model_profiling", "store", "add", "--commit", "", "--store"]
-
-
-def adding(address: str, folder: Path) -> subprocess.Popen[bytes]:
-    return subprocess.Popen([*ADD, address, str(folder)], stdout=subprocess.DEVNULL, cwd=ROOT)
+ADD = ("-m", "model_profiling", "store", "add", "--commit", "", "--store")
 
 
 @pytest.mark.slow
@@ -229,12 +224,10 @@ def test_four_processes_add_at_once_and_one_is_killed(address: str, tmp_path: Pa
         for place in {number // 10, (number + 1) // 10 % 4}:
             make_run(folders[place] / str(number), MadeRun(number), source)
     store = Store.open(address, make=True)
-    started = [adding(address, folder) for folder in folders]
-    until = time.monotonic() + 300
-    while counts(store)["runs"] < 6 and time.monotonic() < until:
-        time.sleep(0.05)
-    started[0].kill()
-    assert [process.wait() for process in started][1:] == [0, 0, 0]
+    adding = [started(*ADD, address, folder, stdout=subprocess.DEVNULL) for folder in folders]
+    wait_until(lambda: counts(store)["runs"] >= 6, "runs are added", 300)
+    adding[0].kill()
+    assert [process.wait() for process in adding][1:] == [0, 0, 0]
     assert_whole(store)
     store.add([folders[0]], NO_COMMIT)
     assert counts(store)["runs"] == 40

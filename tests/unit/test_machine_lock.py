@@ -13,8 +13,8 @@ from contextlib import AbstractContextManager
 from pathlib import Path
 
 import pytest
-from conftest import ROOT
 from said import refused, says
+from stand_ins import started
 
 from model_profiling.core.errors import InputError, InUseError
 from model_profiling.core.files import LockFile
@@ -75,8 +75,7 @@ def test_a_measurement_that_is_killed_leaves_nothing_locked(tmp_path: Path) -> N
         "import time; from model_profiling.targets.machine_lock import measuring_alone\n"
         "with measuring_alone('measures toy_cnn'):\n  print(flush=True); time.sleep(60)"
     )
-    environment = {**os.environ, "PYTHONPATH": str(ROOT)}
-    with subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE, env=environment) as other:
+    with started("-c", code, stdout=subprocess.PIPE) as other:
         assert other.stdout is not None and other.stdout.readline()
         with Other(working_beside) as work:
             assert work.waits.wait(30) and not work.inside.is_set()

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import psutil
 import pytest
-from stand_ins import command
+from stand_ins import command, started, wait_until
 
 from model_profiling.core import process
 from model_profiling.core.errors import SetupError
@@ -221,12 +221,8 @@ def test_a_compiler_in_another_thread_ends_with_an_interrupt(tmp_path: Path) -> 
         "except KeyboardInterrupt: print('interrupted')\n"
     )
     # A process of its own: here a library's callback could get the exception and swallow it.
-    env = {**os.environ, "PYTHONPATH": str(ROOT)}
-    words = [sys.executable, "-c", code]
-    with subprocess.Popen(words, cwd=tmp_path, env=env, stdout=subprocess.PIPE) as child:
-        until = time.monotonic() + 60
-        while not (tmp_path / "began").exists() and time.monotonic() < until:
-            time.sleep(0.02)
+    with started("-c", code, cwd=tmp_path, stdout=subprocess.PIPE) as child:
+        wait_until((tmp_path / "began").exists, "it compiles", 60)
         child.send_signal(signal.SIGINT)
         said, _ = child.communicate(timeout=30)  # half of what the compiler would take
     assert said == b"interrupted\n"
@@ -245,13 +241,9 @@ def _parent(folder, number, closing=""):
         f"process.run(['setsid', '-w', 'sh', '-c', 'echo $$ >{told}.part; mv {told}.part {told}; sleep 60'],"
         " timeout=60)\n"
     )
-    env = {**os.environ, "PYTHONPATH": str(ROOT)}
-    parent = subprocess.Popen([sys.executable, "-c", code], env=env, stderr=subprocess.DEVNULL)
+    parent = started("-c", code, stderr=subprocess.DEVNULL)
     try:
-        for _ in range(400):
-            if told.exists():
-                break
-            time.sleep(0.02)
+        wait_until(told.exists, "its program begins", 20)
         yield parent, int(told.read_text())
     finally:
         parent.kill()

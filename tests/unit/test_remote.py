@@ -15,7 +15,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from said import refused, says
-from stand_ins import command, long_sleep
+from stand_ins import command, long_sleep, wait_until
 
 from model_profiling.core.errors import FormatError, InputError, SetupError
 from model_profiling.runner.machine import MachineAnswers
@@ -124,8 +124,7 @@ def test_a_job_ends_with_its_status_its_time_or_its_connection(name: str, tmp_pa
     # The pipe that it reads ends with the client: what hangs on it is killed with all it started.
     script = scripts.watched(("sh", "-c", f"{sleeps[2]} & {sleeps[3]}"), folder, 600)
     held = subprocess.Popen(Local(name).command(script), stdin=subprocess.PIPE)
-    while not Path(f"{folder}.pid").read_text().strip():
-        time.sleep(0.02)
+    wait_until(lambda: Path(f"{folder}.pid").read_text().strip(), "it begins", 60)
     time.sleep(0.3)
     held.stdin.close()
     # Long before its own time is up, however busy the machine is.
@@ -148,14 +147,10 @@ def test_a_hang_up_at_any_moment_leaves_nothing_running(name: str, tmp_path: Pat
             held.send_signal(signal.SIGHUP)
             held.stdin.close()
             assert held.wait(timeout=60) in (128 + signal.SIGKILL, -signal.SIGHUP)
-    limit = time.monotonic() + 60
-    while sleep in process_list():
-        assert time.monotonic() < limit, "the program goes on, with nobody to end it"
-        time.sleep(0.05)
+    wait_until(lambda: sleep not in process_list(), "the program goes on, with nobody to end it", 60)
     # From its first command on it is not ended by a hang-up at all, but by the end of its input.
     with subprocess.Popen(Local(name).command(script), stdin=subprocess.PIPE) as held:
-        while sleep not in process_list():
-            time.sleep(0.02)
+        wait_until(lambda: sleep in process_list(), "it begins", 60)
         time.sleep(0.1)
         held.send_signal(signal.SIGHUP)
         time.sleep(0.1)

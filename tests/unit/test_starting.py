@@ -4,12 +4,12 @@ import os
 import shutil
 import signal
 import subprocess
-import sys
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
 from said import refused
+from stand_ins import started
 
 from model_profiling.config.names import RunFiles
 from model_profiling.core import files
@@ -124,8 +124,7 @@ def test_a_directory_is_locked_while_its_holder_lives_and_no_longer(tmp_path: Pa
         "from model_profiling.runs.folders import locked\n"
         "with locked(Path(sys.argv[1])):\n    print('held', flush=True); time.sleep(60)"
     )
-    root = Path(__file__).resolve().parents[2]
-    holder = subprocess.Popen([sys.executable, "-c", program, run_dir], stdout=subprocess.PIPE, cwd=root)
+    holder = started("-c", program, run_dir, stdout=subprocess.PIPE)
     try:
         assert holder.stdout is not None and holder.stdout.readline() == b"held\n"
         with refused(InUseError, run_dir, f"process {holder.pid}"), locked(run_dir):
