@@ -1,7 +1,7 @@
 """Writes what pages say that follows from the code or from `steps.toml`: the parts between
 `<!-- generated: NAME -->` or `<!-- step: NAME -->` and `<!-- end -->`, all agent skills, all agentic kits.
 
-`make docs` runs it; `tests/e2e/test_documents.py` compares what is committed with what it writes.
+`make docs` runs it; `.ci/test_documents.py` compares what is committed with what it writes.
 """
 
 from __future__ import annotations

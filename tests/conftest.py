@@ -359,7 +359,7 @@ def sme2_home(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture
 def script(request: pytest.FixtureRequest) -> Callable[..., process.Completed]:
     """`script("tools/x.py", ...)`: a documented entry point, run from the repository root as documented, off
-    the warm Python. tests/e2e/test_documents.py starts each by itself."""
+    the warm Python. .ci/test_documents.py starts each by itself."""
     # Asked for before the test begins: its threads may not ask pytest for a fixture.
     usual = request.getfixturevalue("warm_words") if sys.platform == "linux" else [sys.executable]
 

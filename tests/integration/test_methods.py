@@ -88,10 +88,8 @@ def check_method(run_dir: Path, method: str, size: tuple[int, int, int]) -> None
 def test_each_method_is_profiled_as_itself(exported_methods, tmp_path) -> None:
     pte = exported_methods("three", THREE)
     for method, size in THREE.items():
-        options = ProfileOptions(
-            target=TargetChoice("host"), method=method, runs=2, rounds=6, budget_s=1, outdir=tmp_path
-        )
-        outcome = profile_one(str(pte), options)
+        short = {"target": TargetChoice("host"), "runs": 2, "rounds": 6, "budget_s": 1, "outdir": tmp_path}
+        outcome = profile_one(str(pte), ProfileOptions(method=method, **short))
         own = "three" if method == "forward" else f"three_{method}"
         assert outcome.case.method == method
         assert outcome.main.run_dir.parent == tmp_path / "runs" / own
@@ -115,9 +113,7 @@ def test_what_cannot_be_chosen_is_one_line_that_lists_the_methods(exported_metho
     assert read_program(pte).method("get_vocabulary_size") is not None
     assert one_method(pte, "decode") == "decode"
     for wrong in ("forward", "get_vocabulary_size"):
-        with pytest.raises(
-            InputError, match=rf"two\.pte has no method '{wrong}'; choose from decode and pre"
-        ):
+        with pytest.raises(InputError, match=rf"two\.pte has no method '{wrong}'; choose from decode and"):
             one_method(pte, wrong)
     with pytest.raises(InputError, match=r"several methods: decode and prefill; choose one .*--method"):
         profile_one(str(pte), ProfileOptions(outdir=tmp_path))

@@ -80,18 +80,8 @@ def test_from_the_command_line_a_program_is_made_faster(
         "        return torch.nn.functional.mish(self.conv(x))\n\n"
         "def net():\n    return Net(), (torch.randn(1, 16, 48, 48),)\n"
     )
-    words = [
-        "optimize",
-        f"{file}:net",
-        "--target",
-        "host",
-        "--budget",
-        "4",
-        "--outdir",
-        str(tmp_path),
-        "--json",
-    ]
-    assert main(words) == 0
+    here = ["--target", "host", "--outdir", str(tmp_path)]
+    assert main(["optimize", f"{file}:net", "--budget", "4", *here, "--json"]) == 0
     facts = json.loads(capsys.readouterr().out)
     assert facts["kept"] == ["mish"]
     assert facts["speedup"]["ratio"] > 1.2 if ON_ARM else "Arm" in facts["not_timed"]
@@ -108,7 +98,7 @@ def test_from_the_command_line_a_program_is_made_faster(
     assert (tmp_path / "again" / program.name).read_bytes() == program.read_bytes()
     assert main(["optimize", str(program)]) == 2
     assert not list(home.glob(".candidates*")), "what was only tried is gone"
-    assert main(["profile", str(program), "--target", "host", "--quick", "--outdir", str(tmp_path)]) == 0
+    assert main(["profile", str(program), "--quick", *here]) == 0
     (manifest,) = (tmp_path / "runs" / "xnnpack_fp32-optimized").glob("*/manifest.json")
     assert json.loads(manifest.read_text())["rewrites"] == {"mish": 1}
     says(manifest.with_name("report.md").read_text(), "Rewritten", "mish (1)")

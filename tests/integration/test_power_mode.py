@@ -15,19 +15,9 @@ from model_profiling.runner.machine import PowerMode
 from model_profiling.targets import TargetChoice
 from model_profiling.targets.remote.android import AndroidTarget
 
+pytestmark = pytest.mark.usefixtures("own_state")
 USED = {"low_power": "1", "window_animation_scale": "0.5"}
-BOOST = {
-    "animator_duration_scale": "0",
-    "low_power": "0",
-    "stay_on_while_plugged_in": "15",
-    "transition_animation_scale": "0",
-    "window_animation_scale": "0",
-}
-
-
-@pytest.fixture(autouse=True)
-def own_state(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
+SCALES = ("animator_duration_scale", "transition_animation_scale", "window_animation_scale")
 
 
 @pytest.fixture
@@ -56,14 +46,10 @@ def test_a_mode_is_set_and_everything_put_back(phone, open_phone, mode, scale, a
     use(phone)
     target = open_phone(phone, mode)
     with target.held_ready():
-        assert phone.settings() == dict.fromkeys(BOOST, scale) | {
-            "low_power": "0",
-            "stay_on_while_plugged_in": awake,
-        }
+        wanted = {"low_power": "0", "stay_on_while_plugged_in": awake, **dict.fromkeys(SCALES, scale)}
+        assert phone.settings() == wanted
         (journal,) = journals()
-        assert phone.path("/data/props").read_text().count(journal.stem) == 1, (
-            "named after the phone's own number"
-        )
+        assert phone.path("/data/props").read_text().count(journal.stem) == 1, "named after its own number"
         with pytest.raises(InputError, match="in use"), open_phone(phone).held_ready():
             pass
     assert phone.settings() == USED

@@ -46,9 +46,8 @@ def test_all_dtypes_side_by_side(home: Path, sme2prof: Run) -> None:
     assert [side.dtype for side in found.sides] == list(FORMATS)
     assert found.machine in ("arm", "sme2") if ON_ARM else found.machine == "other"
     journals = [Journal(home / "runs" / run) for side in found.sides for run in side.runs]
-    launches = [
-        {entry.launch for entry in journal.entries() if entry.kind == "untraced"} for journal in journals
-    ]
+    timed = [[entry for entry in journal.entries() if entry.kind == "untraced"] for journal in journals]
+    launches = [{entry.launch for entry in entries} for entries in timed]
     assert len(launches) == len(FORMATS)
     assert all(each == launches[0] for each in launches), "all took turns with each other"
     assert None not in launches[0] and all(pair.speedup.unit == "launch" for pair in found.pairs)
@@ -59,10 +58,8 @@ def test_all_dtypes_side_by_side(home: Path, sme2prof: Run) -> None:
     assert all(f"]({run}/report.html)" in page for side in found.sides for run in side.runs)
     assert (home / "runs" / "dtypes.html").is_file()
     for side in found.sides:
-        assert side.latency is not None
-        assert side.accuracy is not None and not side.accuracy.wrong
-        assert side.delegates == 1
-        assert side.operators_outside == 0
+        assert side.latency is not None and side.accuracy is not None and not side.accuracy.wrong
+        assert (side.delegates, side.operators_outside) == (1, 0)
     assert found.sides[0].size_bytes > found.sides[1].size_bytes > found.sides[2].size_bytes
     assert ("as fast as" in found.on_this_cpu) <= ON_ARM
     assert found.pairs, "the fastest is judged against the others"

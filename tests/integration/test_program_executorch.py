@@ -58,18 +58,11 @@ def views(warm_words: list[str], exported) -> dict[tuple[str, str], dict[str, li
 
 
 CUSTOM = [
-    "llama::channelwise_gated_delta_rule.out",
-    "llama::custom_quantized_sdpa.out",
-    "llama::custom_sdpa.out",
-    "llama::fallback.out",
-    "llama::fast_hadamard_transform.out",
-    "llama::gated_delta_rule.out",
-    "llama::quantized_moe_ffn.out",
-    "llama::sdpa_with_kv_cache.out",
-    "llama::update_cache.out",
-    "llama::update_cache_with_indices.out",
-    "preprocess::tile_crop.out",
-]
+    "llama::channelwise_gated_delta_rule.out", "llama::custom_quantized_sdpa.out", "llama::custom_sdpa.out",
+    "llama::fallback.out", "llama::fast_hadamard_transform.out", "llama::gated_delta_rule.out",
+    "llama::quantized_moe_ffn.out", "llama::sdpa_with_kv_cache.out", "llama::update_cache.out",
+    "llama::update_cache_with_indices.out", "preprocess::tile_crop.out",
+]  # fmt: skip
 """What the wheel's library of custom operators adds."""
 
 
@@ -109,9 +102,8 @@ def _compare(node: GraphNode, theirs: dict, values: dict[int, dict]) -> None:
     outputs = [number for key, number in named.items() if key.startswith("output")]
     assert list(node.output_ids) == outputs
     assert sorted(node.input_ids) == sorted(n for key, n in named.items() if not key.startswith("output"))
-    for number, tensor in zip(
-        (*node.input_ids, *node.output_ids), (*node.inputs, *node.outputs), strict=True
-    ):
+    numbers, tensors = (*node.input_ids, *node.output_ids), (*node.inputs, *node.outputs)
+    for number, tensor in zip(numbers, tensors, strict=True):
         assert list(tensor.shape) == values[number].get("dims", [])
         assert f"xnn_datatype_{tensor.dtype}" == values[number]["datatype"]
         assert tensor.constant == (values[number]["constant_buffer_idx"] > 0)
@@ -119,9 +111,8 @@ def _compare(node: GraphNode, theirs: dict, values: dict[int, dict]) -> None:
         assert node.window.kernel == (content["kernel_height"], content["kernel_width"])
         assert node.window.stride == (content["subsampling_height"], content["subsampling_width"])
         assert node.window.groups == content["groups"]
-        assert node.window.padding == tuple(
-            content[f"padding_{side}"] for side in ("top", "right", "bottom", "left")
-        )
+        sides = ("top", "right", "bottom", "left")
+        assert node.window.padding == tuple(content[f"padding_{side}"] for side in sides)
     limits = theirs.get("output_min_max")
     ends = [limits["output_min"], limits["output_max"]] if limits else []
     limited = tuple(end if math.isfinite(end) else None for end in ends)
@@ -144,10 +135,8 @@ def delegate_time(
     for call in method.instructions:
         if call.kind != "delegate":
             continue
-        rows = [
-            int(row)
-            for row in (table.is_delegated & (table.instruction_id == call.instruction_id)).nonzero()[0]
-        ]
+        own = table.is_delegated & (table.instruction_id == call.instruction_id)
+        rows = own.nonzero()[0].tolist()
         names = [table.names[table.name[row]] for row in rows]
         nodes = method.delegates[call.delegate].nodes
         matches = delegate_named(call.name).align(nodes, names)
@@ -187,16 +176,10 @@ def test_operators_with_several_outputs_count_each_tensor_once(exported, tmp_pat
         ),
         "aten::cumsum.out": ([(4, 8)], [(4, 8)], 32, 2 * rows),
     }  # fmt: skip
-    found = {
-        step.name: (
-            [tensor.shape for tensor in step.inputs],
-            [tensor.shape for tensor in step.outputs],
-            step.flops,
-            step.bytes_moved,
-        )
-        for step in method.operators
-    }
-    assert found == expected
+    assert {step.name for step in method.operators} == set(expected)
+    for step in method.operators:
+        inputs, outputs = ([tensor.shape for tensor in side] for side in (step.inputs, step.outputs))
+        assert (inputs, outputs, step.flops, step.bytes_moved) == expected[step.name], step.name
 
 
 def test_the_shapes_of_the_record_are_those_of_the_program(exported: Callable[..., Artifact]) -> None:

@@ -47,25 +47,18 @@ def test_every_operator_of_every_run_has_its_nanoseconds(traced: Outcome) -> Non
 def test_the_whole_inference_is_accounted_for(traced: Outcome) -> None:
     assert traced.etdump is not None
     named = run.Dump(traced.etdump, Series("x"))
-    dump, alone = (
-        analyse_dump(read_timed(traced.etdump), named),
-        analyse_dump(read_etdump(traced.etdump), named),
-    )
+    dump, alone = (analyse_dump(read(traced.etdump), named) for read in (read_timed, read_etdump))
     parts, cut = dump.breakdown, alone.breakdown
     assert parts.closes and not dump.warnings and dump.clock == EXACT
     unattributed, without = (each.unattributed.sum() / each.e2e.sum() for each in (parts, cut))
     assert unattributed < 0.05 < without
-    assert (
-        (parts.e2e == cut.e2e).all() and (parts.tracing > 0).all() and (parts.tracing < parts.framework).all()
-    )
+    assert (parts.e2e == cut.e2e).all() and (parts.tracing > 0).all()
+    assert (parts.tracing < parts.framework).all()
     for group in dump.attribution.groups:
-        for node in group.operators:
-            if node.delegated:
-                inner, outer = (
-                    (group.start_ns[:, column], group.start_ns[:, column] + group.duration_ns[:, column])
-                    for column in (node.column, node.parent)
-                )
-                assert (outer[0] <= inner[0]).all() and (inner[1] <= outer[1]).all()
+        ends = group.start_ns + group.duration_ns
+        for node in (node for node in group.operators if node.delegated):
+            assert (group.start_ns[:, node.parent] <= group.start_ns[:, node.column]).all()
+            assert (ends[:, node.column] <= ends[:, node.parent]).all()
 
 
 def test_without_a_trace_nothing_is_asked_for_and_nothing_kept(host: HostTarget, exported, tmp_path) -> None:

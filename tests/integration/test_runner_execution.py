@@ -44,11 +44,8 @@ def test_every_execution_is_timed_and_the_circumstances_are_told(run, exported, 
     assert result.peak_memory_bytes is not None and 1 << 20 < result.peak_memory_bytes < 1 << 30
     assert result.backends == ("XnnpackBackend",)
     assert host.build is not None
-    assert (result.build_id, result.executorch_version) == (
-        host.build.build_id,
-        host.build.executorch_version,
-    )
-    assert result.compiler
+    assert result.build_id == host.build.build_id and result.compiler
+    assert result.executorch_version == host.build.executorch_version
     assert [(o.dtype, o.shape, o.nan, o.inf) for o in result.outputs] == [("float32", (1, 1000), 0, 0)]
     assert outcome.timings_are_latency and outcome.etdump is None and outcome.outputs == ()
     assert outcome.kernels == {} and outcome.kernels_note is None
@@ -136,21 +133,19 @@ def test_the_memory_is_as_fast_beside_neighbours(run: Run, exported) -> None:
 
 def test_inputs_of_every_type_are_made_right(run: Run, exported) -> None:
     pte = exported(TYPED, "fp16", "portable").pte
+
+    def values(outcome: Outcome) -> list[np.ndarray]:
+        types = zip(outcome.outputs[:4], ("f2", "i1", "i8", "?"), strict=True)
+        return [np.fromfile(path, dtype) for path, dtype in types]
+
     made = run(pte, seed=5, save_outputs=True)
-    half, byte, index, flag = (
-        np.fromfile(path, dtype)
-        for path, dtype in zip(made.outputs[:4], ("f2", "i1", "i8", "?"), strict=True)
-    )
+    half, byte, index, flag = values(made)
     assert [o.dtype for o in made.result.outputs[:4]] == ["float16", "int8", "int64", "bool"]
     assert np.all((half >= -1) & (half < 1)) and len(np.unique(half)) > 10
     assert byte.min() < -10 and byte.max() > 10
     assert index.min() >= 0 and index.max() < 10 and len(np.unique(index)) > 3
     assert 0 < flag.sum() < flag.size
-    ones = run(pte, "ones", fill="ones", save_outputs=True)
-    half, byte, index, flag = (
-        np.fromfile(path, dtype)
-        for path, dtype in zip(ones.outputs[:4], ("f2", "i1", "i8", "?"), strict=True)
-    )
+    half, byte, index, flag = values(run(pte, "ones", fill="ones", save_outputs=True))
     assert np.all(half == 1) and np.all(byte == 1) and np.all(index == 1) and not flag.any()
 
 

@@ -113,10 +113,9 @@ def test_the_cure_for_the_operators_of_export_llm_names_its_option() -> None:
     missing, cure = missing_operators(["llama::update_cache.out", "llama::custom_sdpa.out"] * 2)
     assert missing == "llama::custom_sdpa.out, llama::update_cache.out, which the runner does not have"
     says(cure, "without custom operators", "use_sdpa_with_kv_cache=False", "runner_path")
-    assert missing_operators(f"own::{name}.out" for name in "abcdef")[0].startswith(
-        "own::a.out, own::b.out, "
-    )
-    says(missing_operators(f"own::{name}.out" for name in "abcdef")[0], "own::d.out and 2 more")
+    several, _ = missing_operators(f"own::{name}.out" for name in "abcdef")
+    assert several.startswith("own::a.out, own::b.out, ")
+    says(several, "own::d.out and 2 more")
 
 
 def test_a_failure_with_a_cause_of_its_own_is_not_blamed_on_memory(host, custom, tmp_path) -> None:
@@ -209,10 +208,7 @@ def test_a_truncated_program(host: HostTarget, exported, tmp_path: Path, kept: i
         ("xnnpack", b"XH00", b"XH99", RunError, "'forward'"),
         ("xnnpack", b"ET12", b"ET13", FormatError, r"ET13.*ET12"),
         ("xnnpack", b"XnnpackBackend", b"UnknownBackend", RunError, "backend UnknownBackend"),
-        (
-            *("portable", b"aten::convolution", b"aten::convolutiom", RunError),
-            r"needs aten::convolutiom\.out, which",
-        ),
+        ("portable", b"aten::convolution", b"aten::convolutiom", RunError, r"aten::convolutiom\.out, which"),
     ],
     ids=["delegate", "version", "backend", "operator"],
 )

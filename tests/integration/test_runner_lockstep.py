@@ -13,9 +13,11 @@ from collections.abc import Callable, Iterator
 from itertools import islice
 from pathlib import Path
 
+import psutil
 import pytest
 from conftest import ROOT
 from said import says
+from stand_ins import wait_until
 from turn_order import shuffles
 
 from model_profiling.core import process
@@ -70,29 +72,21 @@ def start(host: HostTarget) -> Iterator[Start]:
 
 def children_of(parent: subprocess.Popen[str], count: int = 2) -> list[int]:
     """In the order they were forked in; waits until all are there."""
-    found: list[int] = []
-    for _ in range(200):
-        listing = process.run(["ps", "-A", "-o", "pid=,ppid="], timeout=20).stdout
-        pairs = [tuple(map(int, line.split())) for line in listing.splitlines()]
-        found = sorted(pid for pid, above in pairs if above == parent.pid)
-        if len(found) == count:
-            return found
-        time.sleep(0.02)
-    raise AssertionError(f"{len(found)} children, not {count}")
+    above = psutil.Process(parent.pid)
+    wait_until(lambda: len(above.children()) == count, f"{count} children", 20)
+    return sorted(child.pid for child in above.children())
 
 
 def is_gone(pid: int) -> bool:
     """Not there any more, or dead and waiting to be reaped by whoever adopted it."""
-    state = process.run(["ps", "-o", "stat=", "-p", pid], timeout=20).stdout.strip()
-    return state == "" or state.startswith("Z")
+    try:
+        return psutil.Process(pid).status() == psutil.STATUS_ZOMBIE
+    except psutil.NoSuchProcess:
+        return True
 
 
-def all_gone(pids: list[int]) -> bool:
-    for _ in range(200):
-        if all(map(is_gone, pids)):
-            return True
-        time.sleep(0.02)
-    return False
+def assert_all_go(pids: list[int]) -> None:
+    wait_until(lambda: all(map(is_gone, pids)), "all are gone", 20)
 
 
 def check_turns(made: LockstepOutcome, job_count: int, cycles: int, length: int) -> None:
@@ -117,12 +111,8 @@ def test_a_program_against_itself(launch: Launch, toy: Path, host: HostTarget) -
     check_turns(made, 2, cycles=5, length=3)
     assert made.launch.ended == "cycles" and made.launch.cycles == 5
     for number, outcome in enumerate(made.outcomes):
-        own = [
-            t
-            for at, times in zip(made.turns.child, made.turns.iterations_ns, strict=True)
-            if at == number
-            for t in times
-        ]
+        turns = zip(made.turns.child, made.turns.iterations_ns, strict=True)
+        own = [took for at, times in turns if at == number for took in times]
         result = outcome.result
         assert result.iterations_ns == tuple(own) and len(own) == 15
         assert result.loop_ns is not None and result.loop_ns >= sum(own)
@@ -206,13 +196,12 @@ def two_cores() -> Iterator[set[int]]:
 def test_as_many_threads_as_cores_have_one_each(start: Start, toy: Path, two_cores: set[int]) -> None:
     parent = start(*ENDLESS, "--child", "--model", toy, "--threads", 2)
     (child,) = children_of(parent, 1)
-    for _ in range(500):
+
+    def allowed() -> set[tuple[int, ...]]:
         tasks = list(Path(f"/proc/{child}/task").iterdir())
-        allowed = {tuple(os.sched_getaffinity(int(task.name))) for task in tasks}
-        if allowed == {(core,) for core in two_cores}:
-            return
-        time.sleep(0.02)
-    raise AssertionError(f"the threads may use {allowed}")
+        return {tuple(os.sched_getaffinity(int(task.name))) for task in tasks}
+
+    wait_until(lambda: allowed() == {(core,) for core in two_cores}, "a core for each thread", 20)
 
 
 @pytest.mark.skipif(
@@ -222,11 +211,8 @@ def test_one_thread_runs_before_ordinary_programs_and_several_beside_them(start:
     """Several that wait for each other by spinning could keep each other from running."""
     words = [word for threads in (1, 2) for word in ("--child", "--model", toy, "--threads", threads)]
     one, two = children_of(start(*ENDLESS, *words), 2)
-    for _ in range(500):
-        if os.sched_getscheduler(one) == os.SCHED_FIFO:
-            break
-        time.sleep(0.02)
-    assert (os.sched_getscheduler(one), os.sched_getscheduler(two)) == (os.SCHED_FIFO, os.SCHED_OTHER)
+    wait_until(lambda: os.sched_getscheduler(one) == os.SCHED_FIFO, "it runs before others", 20)
+    assert os.sched_getscheduler(two) == os.SCHED_OTHER
 
 
 @pytest.mark.usefixtures("two_cores")
@@ -270,7 +256,7 @@ def test_a_child_that_is_killed_is_a_crash_that_is_named(start: Start, toy: Path
     _, said = parent.communicate(timeout=20)
     assert parent.returncode == 11
     assert said.splitlines()[-1] == f"sme2prof-runner: child {victim} ({toy.name}): crashed with SIGKILL"
-    assert all_gone(pids)
+    assert_all_go(pids)
 
 
 def test_a_child_that_hangs_is_stopped_at_the_limit(start: Start, toy: Path) -> None:
@@ -282,7 +268,7 @@ def test_a_child_that_hangs_is_stopped_at_the_limit(start: Start, toy: Path) -> 
     _, said = parent.communicate(timeout=20)
     assert parent.returncode == 124
     says(said, f"child 1 ({toy.name})", "time limit")
-    assert all_gone(pids)
+    assert_all_go(pids)
 
 
 @pytest.mark.parametrize("how", ["by the kernel", "by the end of the socket"])
@@ -299,7 +285,7 @@ def test_a_parent_that_is_killed_leaves_no_child(start, toy, how, tmp_path, monk
     time.sleep(0.1)
     parent.kill()
     parent.wait()
-    assert all_gone(pids)
+    assert_all_go(pids)
 
 
 def damaged(source: Path, into: Path) -> Path:
@@ -341,14 +327,12 @@ def test_children_of_one_program_that_put_out_different_shapes(start, exported, 
     slow, quick = ("--child", "--model", pte, "--warmup", 60), ("--child", "--model", pte)
     parent = start("--cycles", 1, *slow, *quick)
     loading = Path(f"/proc/{children_of(parent)[0]}/maps")
-    while str(pte) not in loading.read_text():
-        time.sleep(0.01)
+    wait_until(lambda: str(pte) in loading.read_text(), "it is open", 60)
     other.replace(pte)
     _, said = parent.communicate(timeout=60)
     assert parent.returncode == 13, said
-    assert re.search(
-        r"child 1 \(m\.pte\).*float16\[4, 5\], int8\[4, 5\].*child 0 \(m\.pte\).*float32\[1, 1000\]", said
-    )
+    shapes = r"float16\[4, 5\], int8\[4, 5\].*child 0 \(m\.pte\).*float32\[1, 1000\]"
+    assert re.search(rf"child 1 \(m\.pte\).*{shapes}", said)
 
 
 def test_what_no_launch_can_do_is_refused_before_it_starts(launch, host, toy, tmp_path) -> None:
