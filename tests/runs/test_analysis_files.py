@@ -10,7 +10,7 @@ from collections import defaultdict
 from pathlib import Path
 
 import pytest
-from recorded_runs import PROGRAM, RUNS, SME2, TURN, copied
+from recorded_runs import PROGRAM, RUNS, SME2, TURN, copied, load
 
 from model_profiling.compat.input_files import analyse_timeline
 from model_profiling.core.errors import FormatError
@@ -63,7 +63,7 @@ def test_analyze_writes_the_contract_and_says_where(run_dir: Path, sme2prof) -> 
     done = sme2prof("analyze", run_dir)
     assert done.ok, done.stderr
     assert "Convolution" in done.stdout and "analysis_summary.json" in done.stdout
-    summary = json.loads((run_dir / "analysis_summary.json").read_text())
+    summary = load(run_dir / "analysis_summary.json")
     assert summary["schema_version"] == 1 and summary["etdump_count"] == 2
     assert summary["model"].endswith(".pte") and summary["etrecord"].endswith(".etrecord")
     assert set(summary["category_totals_ms"]) == {category.value for category in Category}
@@ -232,3 +232,47 @@ def test_a_timeline_with_nonsense_in_a_row_is_refused_by_name(column, value, dum
         writer.writerows(rows)
     with pytest.raises(FormatError, match=r"spoiled_timeline\.csv"):
         analyse_timeline(spoiled)
+
+
+# What a reader gets that knows only the contract's files: for the kit before this one every `*.etdump` is a
+# series, the `Method::execute` of one `run_index` is an inference, and `total_ms` is of one inference.
+
+
+def inferences_ms(timeline: list[dict[str, str]]) -> list[float]:
+    by_run: dict[str, float] = defaultdict(float)
+    for row in timeline:
+        if row["name"] == "Method::execute":
+            by_run[row["run_index"]] += float(row["duration_ms"])
+    return list(by_run.values())
+
+
+def test_every_dump_that_a_glob_finds_is_a_series_and_the_manifest_names_its_config(run_dir: Path) -> None:
+    manifest = load(run_dir / "manifest.json")
+    results = manifest["results"]
+    dumps = [str(path.relative_to(run_dir)) for path in sorted(run_dir.glob("**/*.etdump"))]
+    assert dumps == sorted(result["etdump"] for result in results)
+    assert list(run_dir.glob("*/rounds/*")), "later rounds are kept, under another ending"
+    for pattern in ("*_all_runs_timeline.csv", "*_run0_timeline.csv", "*_ops_stats.csv"):
+        assert len(list(run_dir.glob(f"**/{pattern}"))) == len(results)
+    assert len(load(run_dir / "analysis_summary.json")["per_etdump"]) == len(results)
+    config = load(Path(manifest["config"]))
+    assert {entry["name"] for entry in config["experiments"]} == {result["experiment"] for result in results}
+    assert all(entry["runner_path"] for entry in config["experiments"])
+    assert isinstance(manifest["model"], str) and manifest["executorch"]["sha"]
+
+
+def test_inferences_and_categories_are_those_of_the_analysis(run_dir: Path) -> None:
+    for entry in load(run_dir / "analysis_summary.json")["per_etdump"]:
+        dump = run_dir / entry["etdump"]
+        taken = inferences_ms(rows_of(dump.with_name(f"{dump.stem}_exec_all_runs_timeline.csv")))
+        assert 0 < len(taken) <= entry["runs"], "a dump is one launch of its series"
+        assert sum(taken) / len(taken) == pytest.approx(entry["e2e_ms"], rel=0.05)
+        first = rows_of(dump.with_name(f"{dump.stem}_exec_run0_timeline.csv"))
+        assert inferences_ms(first) == pytest.approx(taken[:1])
+        by_category: dict[str, float] = defaultdict(float)
+        for row in rows_of(dump.with_name(f"{dump.stem}_exec_ops_stats.csv")):
+            by_category[row["category"]] += float(row["total_ms"])
+        overheads = entry["framework_overhead_ms"] + entry["unattributed_ms"]
+        assert sum(by_category.values()) + overheads == pytest.approx(entry["e2e_ms"], abs=1e-4)
+        known = {name: ms for name, ms in entry["categories_ms"].items() if name in by_category}
+        assert dict(by_category) == pytest.approx(known, abs=1e-4)

@@ -174,9 +174,7 @@ def test_a_page_is_written_where_the_command_says(
     assert "wrote out_compare/a_vs_b/comparison.html" in done.stdout.splitlines()
     written = elsewhere / "out_compare" / "a_vs_b" / "comparison.html"
     page = written.read_text()
-    says(
-        page, "small_cnn XNNPACK fp16: B compared with A", "No significant difference", "Where the time goes"
-    )
+    says(page, "small_cnn XNNPACK fp16: B compared with A", "No significant difference", "Where the time")
     facts = json.loads(sme2prof("compare", *two, "--json", "--out", tmp_path / "own.html").stdout)
     assert facts["report"] == str(tmp_path / "own.html") and (tmp_path / "own.html").is_file()
     # A page that nobody asked for is no reason to fail; one that was asked for is.

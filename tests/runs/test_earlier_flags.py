@@ -122,11 +122,8 @@ def test_experiments_and_a_phone_on_the_network_are_named_as_before(monkeypatch,
 def test_quantizing_makes_int8_and_the_usual_format_is_fp16(monkeypatch, capsys) -> None:
     asked: list[list[str]] = []
     monkeypatch.setattr(scripts, "sme2prof", lambda words: asked.append(list(words)) or 0)
-    for words in (
-        (),
-        ("--quantize",),
-        ("--dtype", "fp16", "--quantize", "--verbose", "--backend", "xnnpack"),
-    ):
+    everything = ("--dtype", "fp16", "--quantize", "--verbose", "--backend", "xnnpack")
+    for words in ((), ("--quantize",), everything):
         scripts.run_export("", ["--model", "toy_cnn", "--outdir", "o", *words])
     assert [words[3] for words in asked] == ["fp16", "int8", "int8"]
     assert asked[2][6:] == ["--backend", "xnnpack", "--debug"]
@@ -170,11 +167,8 @@ def test_files_of_timelines_have_the_columns_of_the_kit_s_other_files(
             inside = any(each["category"] == row["category"] for each in stats[name])
             assert not inside or float(row[f"{side}_ms"]) == pytest.approx(ms)
     operators = _rows(tmp_path / "m_operator_changes.csv")
-    assert len(operators) == len(stats["A"]) and list(operators[0])[:3] == [
-        "comparison",
-        "operator",
-        "baseline",
-    ]
+    assert len(operators) == len(stats["A"])
+    assert list(operators[0])[:3] == ["comparison", "operator", "baseline"]
     many = entry("tools/analyze_etdump_csv.py", "--timeline-csv", off, on)
     assert many.returncode == 2
     says(many.stderr, "--timeline-csv", "2 files")

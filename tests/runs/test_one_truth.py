@@ -79,16 +79,11 @@ def draw(seed: int) -> Drawn:
         threads = dice.choice(before["threads"]), dice.choice(after["threads"])
         pairs.append(pair(before["name"], after["name"], dice.choice([None, "mine | yours"]), threads))
     names = [experiment["name"] for experiment in experiments]
-    return Drawn(
-        recorded,
-        experiments,
-        pairs,
-        rounds=dice.choice([1, 3, 3]),
-        failing={dice.choice(names)} if dice.random() < 0.25 and len(names) > 1 else set(),
-        interrupted_after=dice.randint(1, 14) if dice.random() < 0.3 else None,
-        resumed=dice.random() < 0.5,
-        lost=dice.choice([("nothing", 0), *LOSSES]),
-    )
+    rounds = dice.choice([1, 3, 3])
+    failing = {dice.choice(names)} if dice.random() < 0.25 and len(names) > 1 else set()
+    interrupted_after = dice.randint(1, 14) if dice.random() < 0.3 else None
+    resumed, lost = dice.random() < 0.5, dice.choice([("nothing", 0), *LOSSES])
+    return Drawn(recorded, experiments, pairs, rounds, failing, interrupted_after, resumed, lost)
 
 
 def stated(run_dir: Path, pattern: str) -> Stated:

@@ -66,11 +66,8 @@ def of_summary(run_dir: Path) -> Iterator[Statement]:
     summary = load(run_dir / names.ANALYSIS)
     for entry in summary["per_etdump"]:
         series, source = series_of(entry), "per_etdump"
-        parts = {
-            **entry["categories_ms"],
-            "Framework overhead": entry["framework_overhead_ms"],
-            "Unattributed": entry["unattributed_ms"],
-        }
+        around = {"Framework overhead": "framework_overhead_ms", "Unattributed": "unattributed_ms"}
+        parts = entry["categories_ms"] | {name: entry[key] for name, key in around.items()}
         yield from (((series, part, "ms"), ms, source) for part, ms in parts.items())
         yield (series, E2E, TRACED), entry["e2e_ms"], source
     named: dict[str, Series] = {}
@@ -87,19 +84,13 @@ def of_summary(run_dir: Path) -> Iterator[Statement]:
             series = series_of(pair[side])
             for row in pair.get("categories", ()):
                 for figure in ("ms", "share"):
-                    yield (
-                        (series, row["category"], figure),
-                        row[f"{side}_{figure}"],
-                        f"pairs, {pair['label']}",
-                    )
+                    subject = (series, row["category"], figure)
+                    yield subject, row[f"{side}_{figure}"], f"pairs, {pair['label']}"
     operators = {str(series_of(each)): each["operators"] for each in summary["series"]}
     for finding in summary["findings"]:
         for row in finding["evidence"].get("operators", ()):
-            alike = [
-                each
-                for each in operators.get(finding["subject"], ())
-                if (each["name"], each["module_path"]) == (row["operator"], row["module"])
-            ]
+            there, sought = operators.get(finding["subject"], ()), (row["operator"], row["module"])
+            alike = [each for each in there if (each["name"], each["module_path"]) == sought]
             if len(alike) == 1 and row["ms"] is not None and row.get("operator_count", 1) == 1:
                 key = operator(alike[0])
                 yield (named[finding["subject"]], key, "ms"), row["ms"], f"findings, {finding['id']}"
@@ -158,14 +149,9 @@ def written(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFac
 
 def test_no_two_files_give_one_number_two_values(written: Path) -> None:
     values: dict[Subject, dict[float, list[str]]] = defaultdict(lambda: defaultdict(list))
-    statements = (
-        *of_summary(written),
-        *of_csv(written),
-        *of_latencies(written),
-        *of_python(analyse(written)),
-        *of_store(written),
-    )
-    for subject, value, source in statements:
+    files = (of_summary, of_csv, of_latencies, of_store)
+    stated = [each for statements in files for each in statements(written)]
+    for subject, value, source in (*stated, *of_python(analyse(written))):
         known = values[subject]
         same = next((each for each in known if each == pytest.approx(value, rel=1e-9, abs=1e-12)), value)
         known[same].append(source)
@@ -201,11 +187,8 @@ def test_the_page_shows_these_values_rounded_and_its_parts_add_up(written: Path)
             exact[each["operator"], "ms"] |= {each["baseline_ms"], each["candidate_ms"]}
     checked = 0
     for header, rows in tables_of((written / "report.md").read_text()):
-        columns = [
-            (place, "ms" if name.endswith("ms") else "%")
-            for place, name in enumerate(header)
-            if re.search(r"\bms$|^share", name)
-        ]
+        timed = [(place, name) for place, name in enumerate(header) if re.search(r"\bms$|^share", name)]
+        columns = [(place, "ms" if name.endswith("ms") else "%") for place, name in timed]
         of_parts = header[0] == "category"
         if not columns or not (of_parts or "operator" in header):
             continue

@@ -71,10 +71,9 @@ def test_latencies_samples_and_speedups_are_those_of_the_metrics(run: AnalysedRu
     for latency in metrics["latencies"]:
         (row,) = of(run.latencies, experiment=latency["experiment"], threads=latency["threads"])
         summary = latency["end_to_end_ms"]
-        assert_same_figures(
-            [row["median_ms"], row["p95_ms"], row["max_ms"], row["traced_median_ms"]],
-            [*(summary[key] for key in ("median", "p95", "maximum")), latency["traced_ms"]["median"]],
-        )
+        told = [row[key] for key in ("median_ms", "p95_ms", "max_ms", "traced_median_ms")]
+        known = [*(summary[key] for key in ("median", "p95", "maximum")), latency["traced_ms"]["median"]]
+        assert_same_figures(told, known)
         assert row["peak_memory_bytes"] == latency["peak_memory_bytes"]
         samples = of(run.samples, experiment=latency["experiment"], threads=latency["threads"])
         assert len(samples) == summary["count"]
@@ -88,10 +87,8 @@ def test_latencies_samples_and_speedups_are_those_of_the_metrics(run: AnalysedRu
 
 def test_changes_are_those_of_the_summary(run: AnalysedRun) -> None:
     for pair in load(SME2 / names.ANALYSIS)["pairs"]:
-        for table, entries in (
-            (run.category_changes, pair["categories"]),
-            (run.operator_changes, pair["operators"]),
-        ):
+        parts = (run.category_changes, pair["categories"]), (run.operator_changes, pair["operators"])
+        for table, entries in parts:
             rows = of(table, comparison=pair["label"])
             assert len(rows) == len(entries)
             for row, entry in zip(rows, entries, strict=True):
@@ -219,9 +216,8 @@ def test_export_is_the_function_whether_or_not_its_room_was_imported_before() ->
         "try:\n    export(7)\nexcept TypeError as wrong:\n    print(wrong)\n"
     )
     for before in ("", "from model_profiling.export import export_model\n"):
-        done = process.run(
-            [sys.executable, "-c", code.format(before=before)], timeout=60, env={"PYTHONPATH": str(ROOT)}
-        )
+        words = [sys.executable, "-c", code.format(before=before)]
+        done = process.run(words, timeout=60, env={"PYTHONPATH": str(ROOT)})
         assert done.ok and "torch.nn.Module" in done.stdout, done.stderr
 
 
@@ -248,9 +244,8 @@ def test_the_examples_of_the_page_run(tmp_path: Path, monkeypatch: pytest.Monkey
     monkeypatch.setattr(f"{room}.open_target", lambda _: ReplayTarget(SME2))
     monkeypatch.setattr(f"{room}.plan_targets", lambda _: TargetPlan(host, host, "has SME2"))
     monkeypatch.chdir(tmp_path)
-    blocks = re.findall(
-        r"(?<!-->\n)```python\n(.*?)```", (ROOT / "docs" / "reference" / "api.md").read_text(), re.DOTALL
-    )
+    page = (ROOT / "docs" / "reference" / "api.md").read_text()
+    blocks = re.findall(r"(?<!-->\n)```python\n(.*?)```", page, re.DOTALL)
     made: dict[str, object] = {}
     for block in blocks:
         exec(compile(block, "docs/reference/api.md", "exec"), made)

@@ -117,14 +117,12 @@ def test_postgresql_bounds_what_one_value_may_take(on_server: Store) -> None:
 def test_sqlite_bounds_what_one_value_may_take(tmp_path: Path) -> None:
     """In a process of its own: SQLite counts the memory of a whole process."""
     Store.open(tmp_path / "store.db", make=True)
-    for sql in (
-        "SELECT length(randomblob(900000000))",
-        ENDLESS.format("group_concat(i || randomblob(9999))"),
-    ):
-        script = (
-            "import sys; from model_profiling import Limits, Store; "
-            "Store.open(sys.argv[1]).query(sys.argv[2], Limits(seconds=20, memory=32 << 20))"
-        )
+    script = (
+        "import sys; from model_profiling import Limits, Store; "
+        "Store.open(sys.argv[1]).query(sys.argv[2], Limits(seconds=20, memory=32 << 20))"
+    )
+    endless = ENDLESS.format("group_concat(i || randomblob(9999))")
+    for sql in ("SELECT length(randomblob(900000000))", endless):
         words = [sys.executable, "-c", script, str(tmp_path / "store.db"), sql]
         done = subprocess.run(words, capture_output=True, text=True, check=False, cwd=ROOT)
         says(done.stderr.splitlines()[-1], "InputError", "32 MB of memory")
@@ -261,9 +259,8 @@ def test_what_can_be_asked_is_told(sme2prof: Sme2prof) -> None:
         assert re.search(rf"\b{column.name} .*{sql_type(column)} ", one.stdout), column.name
     facts = json.loads(sme2prof("query", "--views", "--json").stdout)
     assert [table["name"] for table in facts["rows"]] == [*TABLES, *VIEWS]
-    assert [table["columns"].split(", ") for table in facts["rows"]] == [
-        list(table.names) for table in TABLES_AND_VIEWS.values()
-    ]
+    columns = [table["columns"].split(", ") for table in facts["rows"]]
+    assert columns == [list(table.names) for table in TABLES_AND_VIEWS.values()]
     assert "did you mean 'latencies'?" in sme2prof("query", "--views", "latncies").stderr
     for words in ((), ("SELECT 1", "--json", "--csv", "x")):
         assert sme2prof("query", *words).returncode == 2

@@ -37,15 +37,9 @@ def noisy(run_dir: Path) -> None:
     known["stability"] = [
         {"series": None, "code": "governor", "seen": "the CPU governor is ondemand", "advice": "set another"},
         *(
-            {
-                "series": series,
-                "code": code,
-                "seen": f"{code} of {{}}%",
-                "advice": "measure more",
-                "numbers": [number],
-            }
+            {"series": series, "code": code, "seen": f"{code} of {{}}%", "advice": "wait", "numbers": [at]}
             for code in ("busy", "runs", "warmup")
-            for number, series in enumerate(measured)
+            for at, series in enumerate(measured)
         ),
     ]
     edit(run_dir / "metrics.json", lambda metrics: metrics.update(known))
@@ -68,7 +62,7 @@ def test_thirteen_remarks_are_four_lines(configured: Path) -> None:
     both = "; ".join(
         f"linux_sme2_{switch}, {threads}" for switch in ("on", "off") for threads in ("1 thread", "2 threads")
     )
-    assert data.warnings[1].text == f"{both}: busy of 0 to 3%; measure more"
+    assert data.warnings[1].text == f"{both}: busy of 0 to 3%; wait"
     shown = lines(section(run_document(data), "How sure"))
     assert shown[: len(data.warnings)] == [line.text for line in data.warnings]
 

@@ -71,19 +71,11 @@ def spoilt(value: Any, mark: str, kind: str = "", field: str = "") -> Any:
         return type(value)(spoilt(each, mark, kind, field) for each in value)
     if dataclasses.is_dataclass(value):
         of, hints = type(value).__name__, get_type_hints(type(value))
-        free = [
-            each.name
-            for each in dataclasses.fields(value)
-            if each.name not in KEPT
-            and not any(map(_is_literal, (hints[each.name], *get_args(hints[each.name]))))
-        ]
+        own = {each.name: hints[each.name] for each in dataclasses.fields(value) if each.name not in KEPT}
+        free = [name for name, hint in own.items() if Literal not in map(get_origin, (hint, *get_args(hint)))]
         changed = {name: spoilt(getattr(value, name), mark, of, name) for name in free}
         return dataclasses.replace(value, **changed)  # type: ignore[type-var]
     return value
-
-
-def _is_literal(hint: Any) -> bool:
-    return get_origin(hint) is Literal
 
 
 def spoil(run_dir: Path, mark: str) -> None:
@@ -245,14 +237,8 @@ def test_a_shared_page_has_the_same_figures(recorded: Path, tmp_path: Path) -> N
     assert headings(own)[1:2] == headings(copied)[1:2]
 
     def numbers(page: Any) -> list[str]:
-        cells = (
-            str(cell)
-            for heading in FIGURES
-            for table in tables(section(page, heading))
-            for row in table
-            for cell in row
-        )
-        return [cell for cell in cells if re.fullmatch(r"[-+]?[\d.]+(?:%|x| ms)?", cell)]
+        rows = (row for heading in FIGURES for table in tables(section(page, heading)) for row in table)
+        return [cell for row in rows for cell in row if re.fullmatch(r"[-+]?[\d.]+(?:%|x| ms)?", cell)]
 
     assert numbers(own) == numbers(copied) != []
 
@@ -260,13 +246,8 @@ def test_a_shared_page_has_the_same_figures(recorded: Path, tmp_path: Path) -> N
 def test_an_archive_holds_records_and_tables_and_no_dumps(tmp_path: Path) -> None:
     shared = share_report(SME2, tmp_path / "run.zip", archive=True)
     held = {Path(name).name for name in shared.files}
-    assert {
-        "shared_report.html",
-        "manifest.json",
-        "metrics.json",
-        "analysis_summary.json",
-        "journal.jsonl",
-    } <= held
+    records = {names.MANIFEST, names.METRICS, names.ANALYSIS, names.JOURNAL}
+    assert {"shared_report.html", *records} <= held
     for ending in (names.STATS_CSV, names.KERNELS_CSV, names.ROBUST_STATS):
         assert any(name.endswith(ending) for name in held), ending
     assert not [name for name in held if names.DUMP in name or name.endswith((".bin", ".log", ".pte"))]
@@ -279,9 +260,8 @@ def test_an_archive_holds_records_and_tables_and_no_dumps(tmp_path: Path) -> Non
     own, copied = Run.open(SME2).metrics, Run.open(unpacked).metrics
     assert own and copied
     assert [each.end_to_end_ms for each in own.latencies] == [each.end_to_end_ms for each in copied.latencies]
-    assert [each.speedup.ratio for each in own.comparisons] == [
-        each.speedup.ratio for each in copied.comparisons
-    ]
+    ours, theirs = ([each.speedup.ratio for each in metrics.comparisons] for metrics in (own, copied))
+    assert ours == theirs
 
 
 def test_experiments_of_the_kit_keep_their_names_and_others_get_new_ones(tmp_path: Path) -> None:

@@ -98,9 +98,7 @@ def test_why_operators_miss_sme2_comes_with_what_helps() -> None:
     found = misses_sme2(case(with_sme2(FP16), coverage(FP16), RELEASE), ())
     assert found is not None and found.max_gain_pct is None
     says(found.title, "Let 1 of 1 transposed convolution reach SME2", "export it as int8")
-    says(
-        found.action, "export the transposed convolution as int8", "in place of the 2 depthwise convolutions"
-    )
+    says(found.action, "export the transposed convolution as int8", "place of the 2 depthwise convolutions")
     assert {concern.operator.source.module_path for concern in found.concerns} == set(MISSING[FP16])
     assert found.evidence["arithmetic_share"] == pytest.approx(0.1348, abs=5e-5)
     known = coverage(FP16)
@@ -122,10 +120,8 @@ def test_nothing_is_guessed_about_a_release_that_was_not_probed(release: str) ->
     assert reach_in(release) is None
     found = misses_sme2(case(with_sme2(FP16), coverage(FP16), release), ())
     assert found is not None and found.has_cure == bool(release)
-    says(
-        found.action,
-        *((f"not known for ExecuTorch {release}", PROBE) if release else ("no change is known",)),
-    )
+    told = (f"not known for ExecuTorch {release}", PROBE) if release else ("no change is known",)
+    says(found.action, *told)
     assert "export the" not in found.action
 
 
@@ -137,10 +133,8 @@ def test_every_recorded_layer_that_misses_sme2_has_a_reason_in_words() -> None:
     said = {each: describe(each.event).matrix for each in missing}
     assert missing and all(path is not None and path.miss is not None for path in said.values())
     # Reasons that name the formats which reach SME2 name those that did.
-    assert reach.formats("transposed convolution") == ("int8",) and reach.formats("matmul") == (
-        "fp32",
-        "fp16",
-    )
+    assert reach.formats("transposed convolution") == ("int8",)
+    assert reach.formats("matmul") == ("fp32", "fp16")
 
 
 def test_an_int8_program_tells_what_ran_in_fp32() -> None:

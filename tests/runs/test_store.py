@@ -83,9 +83,8 @@ def test_rows_are_those_of_the_runs_own_files(address: str) -> None:
     assert run.manifest is not None
     assert f"{told['measured_at']:%Y-%m-%dT%H:%M:%S}+0000" == run.manifest.started
     assert not [row for row in rows_of(store, "operators", EMULATED) if row["ms"] is not None or row["place"]]
-    assert not [
-        row for row in rows_of(store, "experiments", EMULATED) if row["median_ms"] or row["latencies_ms"]
-    ]
+    untimed = rows_of(store, "experiments", EMULATED)
+    assert not [row for row in untimed if row["median_ms"] or row["latencies_ms"]]
 
 
 def test_a_run_is_there_once_wherever_it_lies(address: str, tmp_path: Path) -> None:
@@ -162,26 +161,17 @@ def test_both_databases_answer_alike(tmp_path: Path, postgres: Postgres) -> None
     postgres.run("CREATE DATABASE alike")
     stores = [Store.open(place, make=True) for place in (tmp_path / "store.db", postgres.address("alike"))]
     for store in stores:
-        store.add(
-            [
-                *RECORDED,
-                make_run(tmp_path / store.database.reader.dialect.name, MadeRun(3, state="interrupted")),
-            ],
-            NO_COMMIT,
+        cut = make_run(
+            tmp_path / store.database.reader.dialect.name, MadeRun(3, state="interrupted")
         )
+        store.add([*RECORDED, cut], NO_COMMIT)
     for name, table in TABLES_AND_VIEWS.items():
         ours, theirs = (store.rows(f"SELECT * FROM {name}") for store in stores)  # noqa: S608
         changing = {"added_at", "run_dir"}
+        kept = ([{**row, **dict.fromkeys(changing & row.keys())} for row in rows] for rows in (ours, theirs))
+        # PostgreSQL keeps JSON without the order of its keys.
         first, second = (
-            sorted(
-                json.dumps(
-                    {column: value for column, value in row.items() if column not in changing},
-                    default=str,
-                    sort_keys=True,  # PostgreSQL keeps JSON without the order of its keys
-                )
-                for row in rows
-            )
-            for rows in (ours, theirs)
+            sorted(json.dumps(row, default=str, sort_keys=True) for row in rows) for rows in kept
         )
         assert first == second, name
         assert [tuple(store.query(f"SELECT * FROM {name}").columns) for store in stores] == [table.names] * 2  # noqa: S608
@@ -312,9 +302,8 @@ def test_from_the_command_line(address: str, tmp_path: Path, sme2prof, monkeypat
     monkeypatch.setenv("SME2PROF_STORE", address)
     runs = [make_run(tmp_path / "runs" / str(number), MadeRun(number)) for number in range(3)]
     (runs[1] / names.METRICS).write_text("{")
-    done = sme2prof(
-        "store", "add", tmp_path / "runs", "--commit", "abc", "--tag", "nightly", "--device", "board-1"
-    )
+    labels = ("--commit", "abc", "--tag", "nightly", "--device", "board-1")
+    done = sme2prof("store", "add", tmp_path / "runs", *labels)
     assert done.returncode == 1 and PASSWORD not in done.stdout
     says(done.stdout, "2 runs added")
     says(done.stderr, str(runs[1]), "is not added")

@@ -98,14 +98,9 @@ def test_the_command_shows_what_came_of_it(swept: SweepFolder, sme2prof, monkeyp
 
 
 def test_rungs_become_experiments_that_are_compared_with_on(tmp_path: Path) -> None:
-    raw = {
-        "name": "rungs",
-        "models": [str(INT8)],
-        "threads": [1, 2],
-        "rungs": ["on", "off", {"name": "no_dot", "disable": ["dotprod"]}],
-        "exclude": [{"rung": "no_dot", "threads": 2}],
-        "power_mode": "boost",
-    }
+    rungs = ["on", "off", {"name": "no_dot", "disable": ["dotprod"]}]
+    raw = {"name": "rungs", "models": [str(INT8)], "threads": [1, 2], "rungs": rungs}
+    raw |= {"exclude": [{"rung": "no_dot", "threads": 2}], "power_mode": "boost"}
     (tmp_path / "s.json").write_text(json.dumps(raw))
     (job,) = jobs(load_sweep(tmp_path / "s.json"))
     config = job.config(INT8, tmp_path / "run", ReplayTarget(SME2))
@@ -121,10 +116,8 @@ def test_rungs_become_experiments_that_are_compared_with_on(tmp_path: Path) -> N
     assert config.method is None
     cases = {"toy_cnn": [{"method": "decode", "values": {"at": [5]}}, {"sizes": {"x": [1, 8]}}]}
     (tmp_path / "s.json").write_text(json.dumps({**raw, "models": [str(INT8), "toy_cnn"], "cases": cases}))
-    made = [
-        each.config(INT8, tmp_path / "run", ReplayTarget(SME2))
-        for each in jobs(load_sweep(tmp_path / "s.json"))
-    ]
+    planned = jobs(load_sweep(tmp_path / "s.json"))
+    made = [each.config(INT8, tmp_path / "run", ReplayTarget(SME2)) for each in planned]
     assert [(each.method, each.inputs.sizes, each.inputs.values) for each in made] == [
         (None, {}, {}), ("decode", {}, {"at": (5,)}), (None, {"x": (1, 8)}, {}),
     ]  # fmt: skip

@@ -128,10 +128,8 @@ def test_an_hour_of_emulation_is_not_begun_unasked(profiled: Profiled, monkeypat
 def test_what_quick_skips_is_told_with_the_command_that_shows_it(profiled: Profiled, monkeypatch) -> None:
     monkeypatch.setattr("model_profiling.workflow.profile.emulated_seconds", lambda *_program: 37.0)
     told = profiled(ARM, quick=True).main.answers
-    assert (
-        told.what_sme2_changes
-        == "SME2 kernels: not tested, because --quick skips the emulation, about 37 s here."
-    )
+    skipped = "SME2 kernels: not tested, because --quick skips the emulation, about 37 s here."
+    assert told.what_sme2_changes == skipped
     assert re.search(r"To see what runs on SME2: `sme2prof profile \S+ --target emulated`\.", told.what_next)
 
 
@@ -148,10 +146,7 @@ def test_how_long_emulation_takes_is_said_before_it_begins(profiled: Profiled, m
 
 def test_past_its_budget_a_slow_model_is_told_how_many_launches_it_needs(profiled, monkeypatch) -> None:
     shown: list[tuple[int, int, str]] = []
-    monkeypatch.setattr(
-        "model_profiling.core.stdio.Silent.advance",
-        lambda _self, done, total, text="": shown.append((done, total, text)),
-    )
+    monkeypatch.setattr("model_profiling.core.stdio.Silent.advance", lambda _, *step: shown.append(step))
     monkeypatch.setattr("model_profiling.runs.measure.seconds_of", lambda _entries: 7700.0)
     profiled(SME2)
     measuring = [step for step in shown if "launch" in step[2]]

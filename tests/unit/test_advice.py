@@ -208,9 +208,7 @@ def test_what_optimize_changes_and_what_is_left_to_a_person_is_said(by_kit_us: i
 
 def test_calls_cost_what_they_do_and_what_nothing_parts_is_no_advice() -> None:
     """A delegate's whole microseconds lose a part of each operator: that is no price of its call."""
-    small, large = (
-        TimedCall(number, True, 1 + 9 * number, 500.0 + 400 * (1 + 9 * number)) for number in (0, 1)
-    )
+    small, large = (TimedCall(at, True, 1 + 9 * at, 500.0 + 400 * (1 + 9 * at)) for at in (0, 1))
     assert Calls((small, large), 0.0).entering_ns == pytest.approx(500)
     alike = Calls((small, replace(small, number=1)), 0.0)
     assert alike.entering_ns == pytest.approx(900), "one size: nothing tells the two apart"
@@ -253,12 +251,8 @@ def test_times_that_are_no_latencies_tell_structure_without_a_bound(times: Times
 def test_matrix_operators_that_sme2_did_not_help_carry_a_reason() -> None:
     depthwise = ("Convolution (NHWC, F16) DWConv #1", 400)
     before = [CONV, depthwise, ("Fully Connected (NC, F16) GEMM #1", 90)]
-    after = [
-        ("Convolution (NHWC, PF16) IGEMM #1", 200),
-        depthwise,
-        ("Fully Connected (NC, PF16) GEMM #1", 120),
-        ("Transpose (ND, X16) #1", 100),
-    ]
+    after = [("Convolution (NHWC, PF16) IGEMM #1", 200), depthwise]
+    after += [("Fully Connected (NC, PF16) GEMM #1", 120), ("Transpose (ND, X16) #1", 100)]
     off, on = off_and_on(before, after)
     findings = {finding.id: finding for finding in causes([off, on], [pair_series(off, on)])}
     (same,) = findings["sme2-no-faster"].concerns
@@ -367,9 +361,9 @@ def test_what_is_left_to_do_for_products_depends_on_how_they_ran() -> None:
 
 def test_a_quantized_program_is_not_told_to_try_its_own_format() -> None:
     quantized = ("Fully Connected (NC, QD8, F32, QC8W) GEMM #1", 1000)
+    graph = ProgramGraph(Program("net_xnnpack_int8-dynamic.pte", 0, ()))
 
     def advised(*calls: tuple[str, int]) -> dict[str, str]:
-        graph = ProgramGraph(Program("net_xnnpack_int8-dynamic.pte", 0, ()))
         dump = replace(dump_of([("DELEGATE_CALL", [*calls])]), graph=graph)
         return {each.id: each.action for each in advise([series_of([dump])])}
 
@@ -379,7 +373,6 @@ def test_a_quantized_program_is_not_told_to_try_its_own_format() -> None:
     first = [next(iter(each)) for each in (mixed, wide)]
     assert first == ["matrix-bound", "precision-not-as-asked"], "first only if it is most of the model"
     dump = dump_of([("DELEGATE_CALL", [quantized]), kernel("convolution.out", 5000)])
-    graph = ProgramGraph(Program("net_xnnpack_int8-dynamic.pte", 0, ()))
     assert first_of(replace(dump, graph=graph)).id == "outside-delegates"
 
 

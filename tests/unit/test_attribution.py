@@ -90,15 +90,11 @@ def test_a_kernel_is_seen_by_its_call_and_not_counted_twice(tmp_path: Path) -> N
 
 
 def test_an_instruction_that_a_loop_repeats_is_an_operator_each_time(tmp_path: Path) -> None:
-    body = [
-        one
-        for start in (10, 40, 70)
-        for one in (
-            event("native_call_add.out", start + 1, start + 9, 3),
-            event("OPERATOR_CALL", start, start + 10, 3),
-            event("JF_CALL", start + 10, start + 12, 4),
-        )
-    ]
+    body: list[ProfileEvent] = []
+    for start in (10, 40, 70):
+        add = event("native_call_add.out", start + 1, start + 9, 3)
+        call, jump = event("OPERATOR_CALL", start, start + 10, 3), event("JF_CALL", start + 10, start + 12, 4)
+        body += (add, call, jump)
     dump = analyse_dump(table_of(tmp_path, (*body, execute(0, 100))), MADE)
     found = [(one.call, one.occurrence, one.times.runs) for one in series_of([dump]).operators]
     assert found == [(0, 0, 1), (2, 1, 1), (4, 2, 1)]

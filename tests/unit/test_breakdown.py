@@ -212,12 +212,7 @@ def where_time_goes(series: SeriesAnalysis) -> str:
 _US = st.integers(0, 300)
 
 
-@example(
-    operators={"Convolution (NHWC, F32) IGEMM": 0, "Sigmoid (NC)": 3, "Fully Connected (NC, F32) GEMM": 3},
-    inside=0,
-    outside=1,
-    untraced=0.5,
-)
+@example(operators={CONV: 0, SIGMOID: 3, LINEAR: 3}, inside=0, outside=1, untraced=0.5)
 @settings(max_examples=60)
 @given(
     st.fixed_dictionaries({CONV: _US, SIGMOID: _US, LINEAR: _US}),

@@ -26,9 +26,8 @@ def alarmed(logs: Floats, looks: range) -> Floats:
         seen = points.scan(logs[:, :runs])
         beyond = seen.largest / points.limit(runs)
         for row in np.flatnonzero((beyond > 1) & ~found):
-            found[row] = points.holds(
-                logs[row, :runs], int(seen.split[row]), float(seen.noise[row]), float(beyond[row])
-            )
+            told = int(seen.split[row]), float(seen.noise[row]), float(beyond[row])
+            found[row] = points.holds(logs[row, :runs], *told)
     return found
 
 
@@ -70,9 +69,8 @@ def test_histories_searched_together_are_answered_as_each_alone() -> None:
     assert [bool(answer.changes) for answer in together] == [False, False, True, True, True]
     for answer, history in zip(together, histories, strict=True):
         alone = points.find_changes(*history)
-        for ours, theirs in zip(
-            (*answer.changes, *answer.levels), (*alone.changes, *alone.levels), strict=True
-        ):
+        parts = (*answer.changes, *answer.levels), (*alone.changes, *alone.levels)
+        for ours, theirs in zip(*parts, strict=True):
             assert asdict(ours) == pytest.approx(asdict(theirs), rel=1e-9)
 
 

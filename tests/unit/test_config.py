@@ -213,10 +213,8 @@ def test_an_old_config_with_two_runners_works_and_pairs_left_out_are_found(place
     assert config.pairs == (Pair("SME2 on vs off, 1 thread", Series("second", 1), Series("first", 1)),)
     another = {"name": "linux_no_i8mm", "disable": ["i8mm"], "threads": 2}
     raw = changed({"analysis": DROP, "experiments.1.threads": [2, 4], "experiments.3": another})
-    found = load_config(written(place, raw)).pairs
-    assert [(pair.baseline, pair.candidate) for pair in found] == [
-        (Series("linux_sme2_off", 2), Series("linux_sme2_on", 2))
-    ]
+    (pair,) = load_config(written(place, raw)).pairs
+    assert (pair.baseline, pair.candidate) == (Series("linux_sme2_off", 2), Series("linux_sme2_on", 2))
 
 
 def earlier_config(place, names=("a_sme2_on", "a_sme2_off"), **first):
@@ -273,9 +271,8 @@ def test_a_runner_that_logs_its_kernels_is_not_timed(place: Path, folder, record
     assert (f"linux_sme2_on: {own['runner_path']} writes XNNPACK's log" in said) is (mode == "xnntrace")
     assert len(config.pairs) == (mode == "timing")
     if mode == "xnntrace":
-        complains(
-            written(place, changed({"experiments.0": own})), "candidate.experiment xnntrace", "remove pair"
-        )
+        path = written(place, changed({"experiments.0": own}))
+        complains(path, "candidate.experiment xnntrace", "remove pair")
 
 
 def test_the_kits_own_runner_can_stand_for_runners_that_were_never_built(place: Path) -> None:
@@ -431,9 +428,8 @@ def test_questions_are_asked_on_a_terminal(place: Path) -> None:
 
     script = ROOT / "model_profiling" / "scripts" / "generate_config.py"
     leader, follower = pty.openpty()
-    child = subprocess.Popen(
-        [sys.executable, script], stdin=follower, stdout=follower, stderr=subprocess.PIPE, cwd=place
-    )
+    terminal = {"stdin": follower, "stdout": follower, "stderr": subprocess.PIPE}
+    child = subprocess.Popen([sys.executable, script], cwd=place, **terminal)
     os.close(follower)
     os.write(leader, b"m.pte\n" + b"\n" * 6)
     _, complaint_text = child.communicate(timeout=60)

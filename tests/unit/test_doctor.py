@@ -77,7 +77,6 @@ def test_prerequisites_need_nothing_but_a_python_that_is_new_and_whole(tmp_path:
     assert process.run(["bash", script], timeout=100).returncode == 0
     bare = command(tmp_path, "bare", f'case "$2" in *ensurepip*) exit 1 ;; esac; exec {sys.executable} "$@"')
     command(tmp_path, "apt-get", "exit 0")
-    script = ROOT / "model_profiling/scripts/check_prereqs.sh"
     path = f"{tmp_path}:{os.environ['PATH']}"
     done = process.run(["bash", script, "--python", bare], timeout=60, env={"PATH": path})
     version = f"{sys.version_info.major}.{sys.version_info.minor}"

@@ -1,5 +1,6 @@
 """Which dtype to ship: the verdict follows the evidence on every kind of machine; the page says the same."""
 
+import itertools
 from dataclasses import replace
 
 import pytest
@@ -193,12 +194,10 @@ def test_whatever_is_known_one_verdict_and_the_record_reads_back(
     tmp_path_factory, machine, times, verdicts, failed
 ):
     names = ("fp32", "fp16", "int8")
-    sides = tuple(
-        dtypes.DtypeSide(dtype=name, problem="broken", fix="mend it") if name in failed else side(name, ms)
-        for name, ms in zip(names, times, strict=True)
-    )
-    combos = [(a, b) for a in names for b in names if a != b]
-    pairs = tuple(pair(a, b, verdict) for (a, b), verdict in zip(combos, verdicts, strict=True))
+    broken = {name: dtypes.DtypeSide(dtype=name, problem="broken", fix="mend it") for name in failed}
+    sides = tuple(broken.get(name) or side(name, ms) for name, ms in zip(names, times, strict=True))
+    combos = itertools.permutations(names, 2)
+    pairs = tuple(pair(*combo, verdict) for combo, verdict in zip(combos, verdicts, strict=True))
     found = made(machine, *sides, pairs=pairs)
     assert found.ship not in failed
     assert found.on_this_cpu.startswith(found.ship or "no recommendation: no Arm latency.")

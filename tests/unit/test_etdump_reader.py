@@ -54,14 +54,10 @@ def test_everything_written_is_read_back(written: Dump) -> None:
     assert table.block.tolist() == [index for index, _ in profile]
     assert texts(table, table.name) == [own_name(e.name, e.delegate_id, e.delegate_name) for _, e in profile]
     assert texts(table, table.delegate_name) == [e.delegate_name or None for _, e in profile]
-    for column, field in (
-        (table.chain_index, "chain_index"),
-        (table.instruction_id, "instruction_id"),
-        (table.delegate_id, "delegate_id"),
-        (table.start_ns, "start"),
-        (table.end_ns, "end"),
-    ):
-        assert column.tolist() == [getattr(e, field) for _, e in profile]
+    for field in ("chain_index", "instruction_id", "delegate_id"):
+        assert getattr(table, field).tolist() == [getattr(e, field) for _, e in profile]
+    assert table.start_ns.tolist() == [e.start for _, e in profile]
+    assert table.end_ns.tolist() == [e.end for _, e in profile]
     assert table.duration_ns.tolist() == [e.end - e.start for _, e in profile]
 
     assert texts(table, table.blocks.name) == [block.name or "" for block in written.blocks]
@@ -97,15 +93,11 @@ def test_a_file_a_map_and_bytes_at_an_odd_address_read_alike_with_the_promised_c
     path.write_bytes(data)
     with path.open("rb") as stream:
         mapped = mmap.mmap(stream.fileno(), 0, access=mmap.ACCESS_READ)
-    frames = [
-        read_etdump(source).to_pandas()
-        for source in (path, str(path), mapped, memoryview(b"x" + data)[1:], data)
-    ]
-    for frame in frames[1:]:
-        assert frame.equals(frames[0])
-    frame = read_etdump(
-        dump(event("DELEGATE_CALL"), event("", delegate_name="Add (ND) #1"), runs=2)
-    ).to_pandas()
+    sources = (path, str(path), mapped, memoryview(b"x" + data)[1:], data)
+    first, *others = (read_etdump(source).to_pandas() for source in sources)
+    assert all(frame.equals(first) for frame in others)
+    delegated = dump(event("DELEGATE_CALL"), event("", delegate_name="Add (ND) #1"), runs=2)
+    frame = read_etdump(delegated).to_pandas()
     assert list(frame.columns[:8]) == [
         "run_index", "block", "name", "start_ns", "end_ns", "duration_ns", "instruction_id", "delegate_name",
     ]  # fmt: skip

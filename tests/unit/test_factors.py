@@ -20,9 +20,8 @@ def test_amdahl_by_hand() -> None:
     assert speedup_of([(1.0, FREE)]) == math.inf
 
 
-shares = st.lists(st.floats(0, 1), max_size=4).map(
-    lambda parts: [part / max(sum(parts), 1) for part in parts]
-)
+parts_of = st.lists(st.floats(0, 1), max_size=4)
+shares = parts_of.map(lambda parts: [part / max(sum(parts), 1) for part in parts])
 bounds = st.tuples(st.floats(0.1, 50), st.floats(0.1, 50)).map(sorted)
 
 

@@ -42,13 +42,10 @@ def few_enough(wrong: int, trials: int) -> bool:
 @pytest.mark.parametrize("few_layouts", [False, True], ids=["any layout", "two layouts"])
 @pytest.mark.parametrize("kind", NOISES)
 def test_false_verdicts_stay_below_five_percent(kind: str, few_layouts: bool) -> None:
-    noise = np.random.default_rng(21)
-    trials = 60
-    wrong = 0
-    for _ in range(trials):
-        pair = lists(made_up(noise, kind, launches=6, cycles=12, few_layouts=few_layouts))
-        wrong += compare_launches(*pair, practical_threshold=0).verdict in JUDGED
-    assert few_enough(wrong, trials)
+    noise, shape = np.random.default_rng(21), {"launches": 6, "cycles": 12, "few_layouts": few_layouts}
+    pairs = (lists(made_up(noise, kind, **shape)) for _ in range(60))
+    wrong = sum(compare_launches(*pair, practical_threshold=0).verdict in JUDGED for pair in pairs)
+    assert few_enough(wrong, 60)
 
 
 @pytest.mark.parametrize("kind", ["quiet", "wandering", "contended"])
@@ -68,11 +65,9 @@ def test_stopping_early_does_not_invent_differences(kind: str) -> None:
 
 @pytest.mark.parametrize("kind", NOISES)
 def test_two_percent_is_found_in_ten_launches(kind: str) -> None:
-    noise = np.random.default_rng(23)
-    found = []
-    for _ in range(20):
-        pair = lists(made_up(noise, kind, launches=10, cycles=50, slower=0.02))
-        found.append(compare_launches(*pair, practical_threshold=THRESHOLD).verdict)
+    noise, shape = np.random.default_rng(23), {"launches": 10, "cycles": 50, "slower": 0.02}
+    pairs = (lists(made_up(noise, kind, **shape)) for _ in range(20))
+    found = [compare_launches(*pair, practical_threshold=THRESHOLD).verdict for pair in pairs]
     assert found.count(Verdict.SLOWER) >= 19
     assert Verdict.FASTER not in found
 

@@ -166,14 +166,13 @@ def test_the_keeper_goes_before_the_command_and_holds_nothing_open() -> None:
         "print(keeper, sorted(map(int, os.listdir(f'/proc/{keeper}/fd'))))\n"
     )
     reading, writing = os.pipe()
-    env = {**os.environ, "PYTHONPATH": str(ROOT)}
-    words = [sys.executable, "-c", code]
-    done = subprocess.run(words, env=env, pass_fds=[writing], capture_output=True, text=True, check=True)
+    streams = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
+    said, _ = started("-c", code, pass_fds=[writing], **streams).communicate(timeout=60)
     os.close(writing)
     os.set_blocking(reading, False)
     assert os.read(reading, 1) == b"", "somebody still holds it"
     os.close(reading)
-    keeper, _, files = done.stdout.strip().partition(" ")
+    keeper, _, files = said.strip().partition(" ")
     assert files == "[0, 1, 2]" and not Path(f"/proc/{keeper}").exists()
 
 

@@ -111,8 +111,7 @@ def test_the_same_the_unknown_and_the_tiny_are_said_to_be_so() -> None:
 
 def test_the_interval_respects_rounds_where_the_naive_one_does_not() -> None:
     """Many iterations in few processes must not look like many measurements."""
-    noise = np.random.default_rng(5)
-    wrong = 0
+    noise, wrong = np.random.default_rng(5), 0
     for _ in range(60):
         process = np.exp(0.05 * noise.normal(size=(6, 2)))
         iterations = process[:, :, None] * np.exp(0.002 * noise.normal(size=(6, 2, 200)))

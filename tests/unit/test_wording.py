@@ -90,13 +90,10 @@ def test_one_kind_is_one_line_with_ranges_and_what_differs_apart() -> None:
     assert line.text == "latencies spread by 71%; stop other work", "the only series needs no name"
     assert warning_lines(spread[:1], all_series=(ON1, OFF1))[0].text.startswith("on: ")
     assert warning_lines(spread[:1], all_series=(ON1, ON2))[0].text.startswith("1 thread: ")
-    assert warning_lines(spread[:1], all_series=(OFF1,))[0].text.startswith("on, 1 thread: "), (
-        "of another run"
-    )
-    slower = [
-        Diagnostic(ON1, "runs", "became 3% slower", "let it cool down"),
-        Diagnostic(OFF1, "runs", "became 4% faster", "let it cool down"),
-    ]
+    (line,) = warning_lines(spread[:1], all_series=(OFF1,))
+    assert line.text.startswith("on, 1 thread: "), "of another run"
+    changes = (ON1, "became 3% slower"), (OFF1, "became 4% faster")
+    slower = [Diagnostic(series, "runs", seen, "let it cool down") for series, seen in changes]
     said = "on, 1 thread: became 3% slower; off, 1 thread: became 4% faster; let it cool down"
     assert texts(*slower) == [said]
 
@@ -109,10 +106,8 @@ def test_numbers_that_are_no_measurement_are_never_made_a_range() -> None:
     missing = [Diagnostic(None, "missing_dump", seen) for seen in lost]
     (text,) = texts(*missing)
     assert text.count("is missing") == 4 and text.endswith("and 3 more")
-    failed = [
-        Diagnostic(ON1, "failed", "no file", "make it"),
-        Diagnostic(OFF1, "failed", "no room", "free some"),
-    ]
+    causes = (ON1, "no file", "make it"), (OFF1, "no room", "free some")
+    failed = [Diagnostic(series, "failed", *cause) for series, *cause in causes]
     assert texts(*failed) == ["on, 1 thread: no file; make it; off, 1 thread: no room; free some"]
 
 

@@ -55,9 +55,8 @@ def test_the_neck_adds_only_what_edgetams_adds() -> None:
     """Levels 2 and 3 are joined top down; the finer two stand alone, and level 3 does not come out."""
     torch.manual_seed(0)
     encoder = ImageEncoder(depths=(1, 1, 1, 1)).eval()
-    levels = [
-        torch.randn(1, width, 32 >> place, 32 >> place) for place, width in enumerate(edgetam_weights.WIDTHS)
-    ]
+    sizes = zip(edgetam_weights.WIDTHS, (32, 16, 8, 4), strict=True)
+    levels = [torch.randn(1, width, side, side) for width, side in sizes]
     with torch.no_grad():
         lateral = [conv(level) for conv, level in zip(encoder.neck.convs, reversed(levels), strict=True)]
         enlarged = torch.nn.functional.interpolate(lateral[0], scale_factor=2.0, mode="nearest")
