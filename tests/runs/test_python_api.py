@@ -4,8 +4,6 @@ example notebook too."""
 from __future__ import annotations
 
 import functools
-import importlib.util
-import json
 import re
 import shutil
 import sys
@@ -14,8 +12,7 @@ from pathlib import Path
 
 import pandas
 import pytest
-from conftest import missing
-from recorded_runs import ARM, DATA, EMULATED, PROGRAM, SME2, X86_64, Json, assert_same_figures, load
+from recorded_runs import ARM, DATA, EMULATED, PROGRAM, SME2, X86_64, assert_same_figures, load
 from rendered_markdown import Page, rendered
 from replay import ReplayTarget
 from said import says
@@ -265,102 +262,3 @@ def test_every_table_is_on_the_page() -> None:
     assert re.findall(r"^\| `run\.(\w+)`", page, re.MULTILINE) == list(OF_A_RUN)
     properties = [name for name, found in vars(AnalysedRun).items() if isinstance(found, property)]
     assert set(properties) == set(OF_A_RUN)
-
-
-ADDED = """
-import json, sys
-from pathlib import Path
-from model_profiling import facts
-facts.OPERATOR_FACTS += (
-    facts.Fact("twice_its_place", "whole", "its position, doubled", lambda row: 2 * row.operator.position),
-)
-from model_profiling.workflow.analyse import analyse, write_analysis
-from model_profiling.workflow.report import write_report
-from model_profiling.store.store import Store
-from model_profiling.report.tools import operator_arguments
-
-run = Path(sys.argv[1])
-found = analyse(run)
-write_analysis(found)
-write_report(run)
-store = Store.open(run.parent / "store", make=True)
-store.add([run])
-print(json.dumps({
-    "python": list(found.operators.columns),
-    "trace": list(operator_arguments(found.series[0].operators[0])),
-    "store": store.query("SELECT max(twice_its_place) FROM operators").rows[0][0],
-}))
-"""
-
-
-def test_a_new_fact_of_an_operator_is_one_line(tmp_path: Path) -> None:
-    run = tmp_path / "run"
-    shutil.copytree(SME2, run)
-    done = process.run([sys.executable, "-c", ADDED, str(run)], timeout=120, env={"PYTHONPATH": str(ROOT)})
-    assert done.ok, done.stderr
-    said = json.loads(done.stdout)
-    assert "twice_its_place" in said["python"] and "twice its place" in said["trace"]
-    assert said["store"] > 0
-    assert "twice_its_place" in load(run / names.ANALYSIS)["series"][0]["operators"][0]
-    details = next(run.rglob("*_exec_ops_stats.csv"))
-    assert "twice_its_place" in details.read_text().partition("\n")[0].split(",")
-    assert "twice its place" in (run / "report.html").read_text()
-
-
-DOCS = ROOT / "docs"
-NOTEBOOK = DOCS / "learn" / "example.ipynb"
-FIGURE = re.compile(r"-?\d+\.\d+")
-
-
-def _shown(cell: Json, kind: str) -> str:
-    return "".join("".join(output.get("data", {}).get(kind, "")) for output in cell.get("outputs", ()))
-
-
-@pytest.fixture(scope="module")
-def stored() -> Json:
-    return load(NOTEBOOK)
-
-
-@pytest.fixture(scope="module")
-def again(tmp_path_factory: pytest.TempPathFactory) -> Json:
-    for package in ("ipykernel", "nbclient", "nbformat"):
-        if importlib.util.find_spec(package) is None:
-            missing(f"the package {package}")
-    folder = tmp_path_factory.mktemp("notebook")
-    made = folder / "made.ipynb"
-    words = [sys.executable, DOCS / "make_notebook.py", made]
-    settings = {"IPYTHONDIR": str(folder / "ipython"), "PYTHONPATH": str(DOCS.parent)}
-    done = process.run(words, timeout=120, cwd=folder, env=settings)
-    assert done.returncode == 0, done.stderr[-3000:]
-    return load(made)
-
-
-@pytest.mark.slow
-def test_it_runs_and_shows_what_is_stored(stored: Json, again: Json) -> None:
-    """Cells are the script's, and every figure of a table comes out again."""
-    assert [cell["source"] for cell in stored["cells"]] == [cell["source"] for cell in again["cells"]]
-    for kept, made in zip(stored["cells"], again["cells"], strict=True):
-        assert FIGURE.findall(_shown(kept, "text/plain")) == FIGURE.findall(_shown(made, "text/plain"))
-        assert [output["output_type"] for output in made.get("outputs", ())] in ([], ["execute_result"])
-
-
-def test_stored_figures_are_the_run_s_own(stored: Json) -> None:
-    report = next(cell for cell in stored["cells"] if "analyse(RUN)" in "".join(cell["source"]))
-    words = " ".join(rendered(_shown(report, "text/markdown")).everything)
-    tables = " ".join(_shown(cell, "text/plain") for cell in stored["cells"])
-    comparisons = load(SME2 / names.METRICS)["comparisons"]
-    assert comparisons
-    for found in (entry["speedup"] for entry in comparisons):
-        assert f"{found['ratio']:.3f}x" in words
-        assert f"{found['low']:.3f} to {found['high']:.3f}" in words
-        assert f"{found['ratio']:.6f}" in tables and f"{found['baseline_median']:.6f}" in tables
-    series = load(SME2 / names.ANALYSIS)["series"][0]
-    for category, ms in series["ms"].items():
-        assert re.search(rf"{category}.*{ms:.3f}", tables), category
-
-
-def test_it_is_small_and_of_no_machine(stored: Json) -> None:
-    text = json.dumps(stored)
-    assert NOTEBOOK.stat().st_size < 300_000
-    assert not re.search(r"/(?:home(?!/user/small_cnn)|tmp|usr|opt|Users)/", text)
-    assert '"output_type": "stream"' not in text

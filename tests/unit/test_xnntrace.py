@@ -91,9 +91,7 @@ def test_the_tool_writes_the_documented_columns(tmp_path: Path, script) -> None:
     done = script(TOOL, "--xnntrace", LOGS / "toy_int8_sme2on.log", "--out", out, "--model-id", "toy")
     assert done.returncode == 0, done.stderr
     header, *rows = list(csv.reader(out.read_text().splitlines()))
-    contract = (
-        "model_id,kernel_name,category,count,dtype,xnn_op,variant,ukernel_shape,arch_chain,has_sme,has_sme2"
-    )
+    kernel = "kernel_name,category,count,dtype,xnn_op,variant,ukernel_shape,arch_chain,has_sme,has_sme2"
     assert ",".join(header) == f"model_id,{kernel},evidence,worked_on"
     table = {row[1]: dict(zip(header, row, strict=True)) for row in rows}
     gemm = table["xnn_pqs8_qc8w_gemm_minmax_ukernel_1x32c4__neonsme2"]
