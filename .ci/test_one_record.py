@@ -1,4 +1,4 @@
-"""A setting is one field and one option, a fact one line: each arrives where it belongs without more edits."""
+"""A setting is one field and one option, a fact one line: each arrives where it belongs with no more edits."""
 
 from __future__ import annotations
 

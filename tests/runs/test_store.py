@@ -161,9 +161,7 @@ def test_both_databases_answer_alike(tmp_path: Path, postgres: Postgres) -> None
     postgres.run("CREATE DATABASE alike")
     stores = [Store.open(place, make=True) for place in (tmp_path / "store.db", postgres.address("alike"))]
     for store in stores:
-        cut = make_run(
-            tmp_path / store.database.reader.dialect.name, MadeRun(3, state="interrupted")
-        )
+        cut = make_run(tmp_path / store.database.reader.dialect.name, MadeRun(3, state="interrupted"))
         store.add([*RECORDED, cut], NO_COMMIT)
     for name, table in TABLES_AND_VIEWS.items():
         ours, theirs = (store.rows(f"SELECT * FROM {name}") for store in stores)  # noqa: S608

@@ -38,7 +38,7 @@ from model_profiling.runner.cache import cache_root  # noqa: E402
 from model_profiling.runner.features import FEATURES  # noqa: E402
 from model_profiling.runs.journal import Entry, Journal  # noqa: E402
 from model_profiling.runs.manifest import read_manifest  # noqa: E402
-from model_profiling.runs.metrics import read_metrics  # noqa: E402
+from model_profiling.runs.records import read_metrics  # noqa: E402
 from model_profiling.targets import Job, Target, TargetChoice, open_target  # noqa: E402
 from model_profiling.validation.validate import validate  # noqa: E402
 from model_profiling.workflow.measure import RunOptions, run_config  # noqa: E402
