@@ -1,4 +1,4 @@
-"""A setting is one field and one option, a fact one line: each arrives where it belongs with no more edits."""
+"""A setting is one field and one option, a fact one line: each arrives wherever it belongs."""
 
 from __future__ import annotations
 
