@@ -22,7 +22,7 @@ from model_profiling.analysis.series import SeriesAnalysis, series_of
 from model_profiling.config.series import Diagnostic, Pair, Series, first_of_each
 from model_profiling.core.errors import FormatError
 from model_profiling.core.formatting import plural
-from model_profiling.core.stdio import Progress, Silent
+from model_profiling.core.stdio import current_progress
 from model_profiling.etdump.reader import read_timed
 from model_profiling.runner.samples import Samples
 from model_profiling.runs.folders import Programs
@@ -108,17 +108,14 @@ def pair_answer(run: Run, pair: Pair, pairing: Pairing | None) -> PairSpeedup:
     return PairSpeedup(pair.label, pair.baseline, pair.candidate, found, with_tracer=pairing is not None)
 
 
-def analyse_run(
-    run: Run, programs: Programs, *, tolerant: bool = True, progress: Progress | None = None
-) -> RunAnalysis:
+def analyse_run(run: Run, programs: Programs, *, tolerant: bool = True) -> RunAnalysis:
     """Read and analyse every dump of `run`. Leave out damaged ones if `tolerant` and others can be read."""
-    shown = progress or Silent()
-    shown.stage("analysing dumps")
+    current_progress().stage("analysing dumps")
     analysed: list[DumpAnalysis] = []
     damaged: list[FormatError] = []
     journaled = _traced_entries(run)
     for done, dump in enumerate(run.dumps):
-        shown.advance(done, len(run.dumps), dump.path.name)
+        current_progress().advance(done, len(run.dumps), dump.path.name)
         try:
             graph = programs.explaining(dump.path)
             table = read_timed(dump.path)

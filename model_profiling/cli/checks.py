@@ -55,8 +55,8 @@ def validate_command(run_dir: Path, as_json: bool) -> int:
     # Imported here: doctor must work without the packages that reading a run needs.
     from model_profiling.validation.validate import validate
 
-    with shown_progress() as progress:
-        validation = validate(run_dir, progress=progress)
+    with shown_progress():
+        validation = validate(run_dir)
     if as_json:
         frame.facts(validation.as_dict())
     else:

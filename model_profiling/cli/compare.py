@@ -183,8 +183,8 @@ def _measure(
 
     target, no_wait = parse_target(given.pop("target") or "auto"), given.pop("no_wait")
     options, run = ProfileOptions(target=target, **given), RunOptions(command_line=frame.command_line())
-    with frame.measuring(frame.KEPT, quiet=quiet, no_wait=no_wait) as progress:
-        compared = compare_programs(a, b, options, run, **gates, progress=progress)
+    with frame.measuring(frame.KEPT, quiet=quiet, no_wait=no_wait):
+        compared = compare_programs(a, b, options, run, **gates)
     if not quiet and not as_json:
         frame.say(f"A's run: {compared.a}\nB's run: {compared.b}\n")
     failed = print_warnings(compared.warnings, quiet=quiet or as_json)

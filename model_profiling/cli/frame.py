@@ -17,7 +17,7 @@ import click
 
 from model_profiling.core.errors import InputError
 from model_profiling.core.formatting import in_short, no_command, printable
-from model_profiling.core.stdio import Progress, say_aside, shown_progress
+from model_profiling.core.stdio import say_aside, shown_progress
 
 if TYPE_CHECKING:
     from model_profiling.config.series import WarningLine
@@ -377,14 +377,14 @@ def print_warnings(lines: Sequence[WarningLine], *, quiet: bool) -> int:
 
 
 @contextlib.contextmanager
-def measuring(kept: str = "", *, quiet: bool, no_wait: bool = False) -> Iterator[Progress]:
+def measuring(kept: str = "", *, quiet: bool, no_wait: bool = False) -> Iterator[None]:
     """Show progress of a measurement; Ctrl-C says what is `kept`. With `no_wait`, refuse if somebody else
     measures on this machine."""
     from model_profiling.targets.machine_lock import may_wait
 
     try:
-        with may_wait(not no_wait), shown_progress(lines=True, quiet=quiet) as progress:
-            yield progress
+        with may_wait(not no_wait), shown_progress(lines=True, quiet=quiet):
+            yield
     except KeyboardInterrupt as ended:
         ended.args = ended.args or ((kept,) if kept else ())
         raise

@@ -78,10 +78,8 @@ def llm_command(
     """
     options = ProfileOptions(target=parse_target(target), **settings)
     run = RunOptions(force=force, command_line=frame.command_line())
-    with frame.measuring(frame.KEPT, quiet=quiet, no_wait=no_wait) as progress:
-        outcome = profile_language(
-            model, options, run, prompts=prompts, positions=positions, progress=progress
-        )
+    with frame.measuring(frame.KEPT, quiet=quiet, no_wait=no_wait):
+        outcome = profile_language(model, options, run, prompts=prompts, positions=positions)
     code = print_warnings(outcome.warnings, quiet=quiet or as_json)
     language = outcome.language
     if as_json:

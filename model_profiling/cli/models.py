@@ -135,13 +135,13 @@ def export_command(
     Exits with 1 if the program's outputs differ from PyTorch's in the same dtype by more than rounding. To
     export and measure in one step, use `sme2prof profile`.
     """
-    with shown_progress() as progress:
-        result = export_model(model, **settings, progress=progress, verbose=frame.debugging())
+    with shown_progress():
+        result = export_model(model, **settings, verbose=frame.debugging())
         kept = None
         if settings["by_layer"]:
             from model_profiling.workflow.compare_programs import compare_kept
 
-            kept = compare_kept(model, result, settings, progress)
+            kept = compare_kept(model, result, settings)
     if as_json:
         speedup = {"kept_speedup": asdict(kept.series[0].end_to_end)} if kept else {}
         frame.facts(result.as_dict() | {"folder": str(result.pte.parent)} | speedup)

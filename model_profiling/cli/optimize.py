@@ -61,13 +61,12 @@ def optimize_command(
     Exits with 1 if nothing helps. Without an Arm CPU nothing is timed: rewrites are chosen by structure, and
     it exits with 0.
     """
-    with frame.measuring(quiet=quiet, no_wait=no_wait) as progress:
+    with frame.measuring(quiet=quiet, no_wait=no_wait):
         outcome = optimize_model(
             model,
             ProfileOptions(target=parse_target(target), **settings),
             RunOptions(command_line=frame.command_line()),
             only=tuple(name.strip() for name in only.split(",") if name.strip()),
-            progress=progress,
         )
     failed = print_warnings(outcome.warnings, quiet=quiet or as_json)
     if as_json:

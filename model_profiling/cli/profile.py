@@ -81,14 +81,13 @@ def run_command(
         command_line=frame.command_line(),
         evidence=evidence,
     )
-    with frame.measuring(frame.KEPT, quiet=quiet, no_wait=no_wait) as progress:
+    with frame.measuring(frame.KEPT, quiet=quiet, no_wait=no_wait):
         outcome = run_file(
             config,
             options,
             target=parse_target(target) if target else None,
             builtin_runner=builtin_runner,
             budget_s=budget_s,
-            progress=progress,
         )
     frame.warn_of_unused_evidence(evidence, [outcome.run])
     if budget_s is not None and not outcome.run.times.are_latencies:
@@ -199,13 +198,13 @@ def profile_command(
     """
     options = ProfileOptions(target=parse_target(target), **settings)
     run = RunOptions(force=force, command_line=frame.command_line(), evidence=evidence)
-    with frame.measuring(frame.KEPT, quiet=quiet, no_wait=no_wait) as progress:
+    with frame.measuring(frame.KEPT, quiet=quiet, no_wait=no_wait):
         if len(dtypes) > 1:
-            several = profile_dtypes(model, dtypes, options, run, progress=progress)
+            several = profile_dtypes(model, dtypes, options, run)
             outcomes = tuple(several.outcomes.values())
         else:
             one = options.model_copy(update={"dtype": dtypes[0] if dtypes else None})
-            several, outcomes = None, (profile_one(model, one, run, progress=progress),)
+            several, outcomes = None, (profile_one(model, one, run),)
     frame.warn_of_unused_evidence(evidence, [outcome.main.run for outcome in outcomes])
     if several is not None:
         return _print_dtypes(several, ladder=options.ladder, quiet=quiet, as_json=as_json)

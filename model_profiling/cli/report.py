@@ -99,20 +99,20 @@ def report_command(
         )
     if share and len(run_dirs) > 1:
         raise click.UsageError("--share and --zip take one run: name one")
-    with shown_progress() as progress:
+    with shown_progress():
         if share:
             from model_profiling.workflow.share import share_report
 
-            shared = share_report(run_dirs[0], out, **heading, archive=archive, progress=progress)
+            shared = share_report(run_dirs[0], out, **heading, archive=archive)
             _say_shared(shared, as_json)
             return
         if len(run_dirs) == 1:
-            path, data = write_report(run_dirs[0], out=out, pictures=pictures, **heading, progress=progress)
+            path, data = write_report(run_dirs[0], out=out, pictures=pictures, **heading)
             runs = [data]
         else:
             # In the folder that holds them all, or here.
             path = out or (folders[0] if len(folders) == 1 else Path()) / names.COMBINED
-            runs = write_combined_report(run_dirs, path, pictures=pictures, **heading, progress=progress)
+            runs = write_combined_report(run_dirs, path, pictures=pictures, **heading)
         tool_files = [made for data in runs for made in write_for_tools(data, tools)] if tools else []
     if as_json:
         frame.facts({"schema_version": 1, **page_facts(path), **_facts(runs), **_tool_facts(tool_files)})
@@ -197,8 +197,8 @@ def view_command(place: str, out: Path | None, no_browser: bool, as_json: bool) 
     """
     from model_profiling.workflow.view import open_page, page_to_view
 
-    with shown_progress() as progress:
-        page = page_to_view(place, out, progress)
+    with shown_progress():
+        page = page_to_view(place, out)
     reason = "--no-browser" if no_browser else open_page(page.path)
     if as_json:
         frame.facts(
@@ -250,8 +250,8 @@ def analyze_command(
     RUN_DIR is a run directory, any folder with .etdump files, or one .etdump of any runner. For a page to
     read, use `sme2prof report`: it does the same analysis.
     """
-    with shown_progress(quiet=quiet) as progress:
-        analysis = analyse(run_dir, **sources, progress=progress)
+    with shown_progress(quiet=quiet):
+        analysis = analyse(run_dir, **sources)
         data = report_data(analysis.run, analysis)
         written, summary = write_summary(data, analysis, out)
     if as_json:

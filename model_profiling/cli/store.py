@@ -52,9 +52,9 @@ def add(
     from model_profiling.store.labels import Labels
     from model_profiling.store.store import Store
 
-    with shown_progress() as progress:
+    with shown_progress():
         opened = Store.open(store, make=True)
-        added = opened.add(run_dirs, Labels(**labels), progress)
+        added = opened.add(run_dirs, Labels(**labels))
     if as_json:
         frame.facts({"schema_version": 1, "store": opened.address, **asdict(added)})
         return 1 if added.refused else 0

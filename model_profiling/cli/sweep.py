@@ -81,8 +81,8 @@ def sweep_command(
     options = SweepOptions(folder, scheduler, resume=resume, store=opened)
     words = [word for word in frame.command_line() if word != "--resume"]
     advice = f"every cell that ended is kept; continue with: {shlex.join([*words, '--resume'])}"
-    with frame.measuring(advice, quiet=quiet) as progress:
-        ended = run_sweep(sweep, options, progress)
+    with frame.measuring(advice, quiet=quiet):
+        ended = run_sweep(sweep, options)
         return _show(ended, options, quiet=quiet, as_json=as_json)
 
 

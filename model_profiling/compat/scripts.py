@@ -236,13 +236,11 @@ def _test(options: argparse.Namespace) -> int:
     choice = parse_target(options.target or ("android" if options.platform == "android" else "host"))
     # In the folder where documents look for it, on whatever system; an earlier run is kept under its date.
     run_dir = options.outdir / "runs" / ("android" if choice.name == "android" else "mac")
-    with shown_progress(lines=True) as progress:
+    with shown_progress(lines=True):
         target = open_target(plan_targets(choice).main)
-        program = find_or_export(
-            "toy_cnn", ProfileOptions(dtype=options.dtype, outdir=options.outdir), progress
-        )
+        program = find_or_export("toy_cnn", ProfileOptions(dtype=options.dtype, outdir=options.outdir))
         config = make_config(target, program, run_dir, ProfileOptions(budget_s=6))
-        (outcome,) = run_together([config], target, RunOptions(force=True), progress=progress)
+        (outcome,) = run_together([config], target, RunOptions(force=True))
     validation = validate(outcome.run_dir)
     say(f"exported {program}\n\n{outcome.run_dir}\n{validation.as_text()}")
     for result in outcome.failed:

@@ -229,16 +229,14 @@ def load_sweep(path: Path) -> SweepConfig:
     return parse_sweep(raw, folder=path.parent, path=path)
 
 
-def parse_sweep(
-    raw: Mapping[str, object], *, folder: Path, files: bool = True, path: Path | None = None
-) -> SweepConfig:
+def parse_sweep(raw: Mapping[str, object], *, folder: Path, path: Path | None = None) -> SweepConfig:
     """Parse a sweep's JSON object as if from a file in `folder`; errors name `path`."""
     cleaned = {key: value for key, value in raw.items() if key != "$schema"}
     try:
         sweep = SweepConfig.model_validate(cleaned, context=folder.resolve())
     except ValidationError as error:
         raise ConfigError(problems_of(error, SweepConfig), path) from error
-    if problems := tuple(_setting_problems(sweep)) or tuple(_model_problems(sweep) if files else ()):
+    if problems := tuple(_setting_problems(sweep)) or tuple(_model_problems(sweep)):
         raise ConfigError(problems, path)
     if sweep.store is not None and "://" not in sweep.store:
         sweep = sweep.model_copy(update={"store": str(folder.resolve() / Path(sweep.store).expanduser())})

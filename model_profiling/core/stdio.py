@@ -174,13 +174,14 @@ def defer_signals() -> Iterator[None]:
             signal.raise_signal(came[0])
 
 
-# Progress of long operations; the command line decides how it looks.
+# Progress of long operations: whoever calls them decides how it looks, with `watching`.
 
 _ERASE = "\r\033[K"
 
 
 class Progress:
-    """Receives the name of each stage and, if the amount of work is known, how much is done."""
+    """Receives the name of each stage and, if the amount of work is known, how much is done. This one, for
+    use as a library, shows nothing."""
 
     def stage(self, text: str) -> None:
         """A new stage began."""
@@ -194,10 +195,6 @@ def counted(began: float, done: int, total: int, text: str = "") -> str:
     left_s = (time.monotonic() - began) / done * (total - done) if done else 0.0
     left = f", about {duration(left_s)} left" if left_s > 0 else ""
     return f"{done}/{total}{left}{f': {text}' if text else ''}"
-
-
-class Silent(Progress):
-    """Reports nothing; the default for library use."""
 
 
 class Lines(Progress):
@@ -245,8 +242,8 @@ _watching: contextvars.ContextVar[Progress] = contextvars.ContextVar("watching")
 
 
 def current_progress() -> Progress:
-    """Return the progress to report to, for implicit work such as a first-run download."""
-    return _watching.get(Silent())
+    """Return the progress to report to."""
+    return _watching.get(Progress())
 
 
 @contextlib.contextmanager
@@ -267,7 +264,7 @@ DRIVEN = "SME2PROF_PROGRESS"
 def shown_progress(*, lines: bool = False, quiet: bool = False) -> Iterator[Progress]:
     """Show progress on stderr to a person or a program that reads it; otherwise nothing, or plain `lines`."""
     with contextlib.ExitStack() as stack:
-        progress: Progress = Silent()
+        progress = Progress()
         driven = DRIVEN in os.environ
         if not quiet and (lines or driven or sys.stderr.isatty()):
             progress = Lines(1.0 if driven else 10.0)

@@ -19,7 +19,7 @@ from model_profiling.core.errors import ExportError, InputError, SetupError, Wro
 from model_profiling.core.files import StrPath, as_path, make_folder, replacing, sha256
 from model_profiling.core.hints import install_extra
 from model_profiling.core.number_formats import FORMATS_HELP, NumberFormat, parse_format
-from model_profiling.core.stdio import Progress, Silent
+from model_profiling.core.stdio import current_progress
 from model_profiling.export import tracing
 from model_profiling.export.accuracy import check_outputs, quietly, run_program
 from model_profiling.export.formats import calibration_batches, trace_methods
@@ -130,7 +130,6 @@ def export_model(
     optimize: Optimize = False,
     by_layer: bool = False,
     seed: int = 0,
-    progress: Progress | None = None,
     verbose: bool = False,
 ) -> ExportResult:
     """Export `model` and check the program against PyTorch; also called `model_profiling.export`.
@@ -154,7 +153,6 @@ def export_model(
     brings. A model that cannot be lowered is an `ExportError` with the operator and line that prevent it.
     """
     began = time.monotonic()
-    progress = progress or Silent()
     if not isinstance(dtype, str):
         raise WrongTypeError(f"dtype is of type {type(dtype).__name__}", f"choose from {FORMATS_HELP}")
     wanted = parse_format(dtype)
@@ -167,7 +165,7 @@ def export_model(
     if folder is not None:
         _check_writable(folder)
     with _seeded(seed, given):
-        progress.stage(f"loading {given if isinstance(given, str) else given.name}")
+        current_progress().stage(f"loading {given if isinstance(given, str) else given.name}")
         with quietly(not verbose):
             named = load_model(given, name) if isinstance(given, str) else given
             eager = tracing.eager_model(named.name, named.model)
@@ -183,12 +181,12 @@ def export_model(
             if wanted.kind != "fp32" or calibration is not None
             else None
         )
-        progress.stage(f"tracing {named.name} as {dtype}")
+        current_progress().stage(f"tracing {named.name} as {dtype}")
         with quietly(not verbose):
             traced = trace_methods(named.name, methods, wanted, batches, keep, rewrites=rewrites or ())
         first = next(iter(traced.values()))
         applied = tuple(place for method in traced.values() for place in method.rewrites)
-        progress.stage(f"lowering {pte.stem}")
+        current_progress().stage(f"lowering {pte.stem}")
         with quietly(not verbose):
             lowered = lower(
                 named.name,
@@ -203,7 +201,7 @@ def export_model(
             # Entered first, so renamed last: a .pte exists only if its companions do.
             pte_part = files.enter_context(replacing(pte))
             pte_part.write_bytes(lowered.program.buffer)
-            progress.stage(f"checking {pte.stem} against PyTorch")
+            current_progress().stage(f"checking {pte.stem} against PyTorch")
             accuracy = check_outputs(
                 pte_part,
                 traced,

@@ -24,7 +24,6 @@ from model_profiling.config.series import Diagnostic, StandsFor, without_switch
 from model_profiling.config.settings import Experiment, ProfileConfig
 from model_profiling.core import files
 from model_profiling.core.errors import FormatError, InputError, ProfilingError
-from model_profiling.core.stdio import Progress
 from model_profiling.export.records import ExportResult, read_export
 from model_profiling.program.graph_file import make_graph, record_beside, write_graph_file
 from model_profiling.runner.features import SME2_ONLY
@@ -62,7 +61,7 @@ class Start:
 
 
 def begin(
-    config: ProfileConfig, target: Target, facts: MachineFacts, start: Start, *, fed: Feed, progress: Progress
+    config: ProfileConfig, target: Target, facts: MachineFacts, start: Start, *, fed: Feed
 ) -> Measuring:
     """Begin or continue a run of `config` on a prepared target with these `facts`; its method is `fed` what
     `checked_feed` says."""
@@ -97,7 +96,6 @@ def begin(
         target=target,
         journal=journal,
         session=number,
-        progress=progress,
         order=make_order(fitted, seed, latencies=latencies, only=here.renamed(start.only)),
         manifest=_first_manifest(head, earlier, fitted, Session(number, start.command_line, moment())),
         whole=make_order(fitted, seed, latencies=latencies),

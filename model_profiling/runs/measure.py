@@ -24,7 +24,7 @@ from model_profiling.config.settings import USUAL_ROUNDS, ProfileConfig, Schedul
 from model_profiling.core import files
 from model_profiling.core.errors import InputError, RunError
 from model_profiling.core.formatting import listing
-from model_profiling.core.stdio import Progress, Silent
+from model_profiling.core.stdio import current_progress
 from model_profiling.runs.begin import Start, begin, check_directory
 from model_profiling.runs.feeding import checked_feed, one_method
 from model_profiling.runs.figures import Measured, compute_figures
@@ -45,7 +45,6 @@ def measure_runs(
     configs: Sequence[ProfileConfig],
     target: Target,
     start: Start,
-    progress: Progress | None = None,
     until: contextlib.ExitStack | None = None,
 ) -> tuple[Measured, ...]:
     """Begin or continue the run of each config in its own output_root and measure all that is missing; the
@@ -53,7 +52,7 @@ def measure_runs(
     how, and all results are kept. A failing program is a result; any other failure (the machine is gone, the
     disk is full) is raised. Nothing is touched before the target is ready. The directories and this machine
     are kept for it alone, with `until` also until that is closed."""
-    progress, runs = progress or Silent(), list[Measuring]()
+    runs = list[Measuring]()
     with contextlib.ExitStack() as locks:
         configs = [
             config.model_copy(update={"method": one_method(config.model, config.method)})
@@ -64,14 +63,14 @@ def measure_runs(
             locks.enter_context(locked(config.output_root))
             make_order(config, 0, latencies=target.timings_are_latency, only=start.only)  # refuses names
             check_directory(config.output_root)
-        progress.stage("preparing the runner")
+        current_progress().stage("preparing the runner")
         target.prepare()
         try:
             with target.held_ready():
-                remarks = _keep_machine(locks, configs, target, start, progress)
+                remarks = _keep_machine(locks, configs, target, start)
                 before = target.facts()
                 for config, fed in zip(configs, feeds, strict=True):
-                    runs.append(begin(config, target, before, start, fed=fed, progress=progress))
+                    runs.append(begin(config, target, before, start, fed=fed))
                     runs[-1].warnings += remarks
                 for run in runs:
                     run.gather_evidence()
@@ -112,7 +111,6 @@ def _keep_machine(
     configs: Sequence[ProfileConfig],
     target: Target,
     start: Start,
-    progress: Progress,
 ) -> list[Diagnostic]:
     """Wait until nobody else measures on this machine, and let nobody disturb what is measured here; return
     why that cannot be had, if so. Other machines are held by their target."""
@@ -123,7 +121,7 @@ def _keep_machine(
     command = f" ({' '.join(start.command_line)})" if start.command_line else ""
     what = f"{'measures' if alone else 'emulates'} {programs}{command}"
     lock = measuring_alone if alone else working_beside
-    if problem := until.enter_context(lock(what, waiting=progress.stage)):
+    if problem := until.enter_context(lock(what)):
         seen = f"other measurements on this machine are not noticed: {problem.problem}"
         return [Diagnostic(None, "unlocked", seen, problem.fix)]
     return []
@@ -158,7 +156,7 @@ class Rounds:
         if self._planned:
             stems = listing(dict.fromkeys(run.place.model_stem for run in self.runs))
             turns = " in turns" if len(self.runs) > 1 else ""
-            self.runs[0].progress.stage(f"measuring {stems}{turns}")
+            current_progress().stage(f"measuring {stems}{turns}")
 
     def ended(self) -> bool:
         """Whether nothing is left to measure; each run then records why."""
@@ -215,7 +213,7 @@ class Rounds:
         return min(seconds_of(run.timed_entries) for run in self.runs)
 
     def _show(self, rounds: int) -> None:
-        progress, spent, limit = self.runs[0].progress, self._spent, self._settings.time_limit_s
+        progress, spent, limit = current_progress(), self._spent, self._settings.time_limit_s
         if self._in_turns and spent <= limit:
             progress.advance(round(spent), round(limit), f"launch {rounds}, {spent:.0f} of {limit:g} s")
         else:

@@ -25,7 +25,7 @@ from model_profiling.core import files
 from model_profiling.core.errors import InputError, ProfilingError, RunError, system_reason
 from model_profiling.core.formatting import duration
 from model_profiling.core.records import write_record
-from model_profiling.core.stdio import Progress
+from model_profiling.core.stdio import current_progress
 from model_profiling.runs.feeding import Feed
 from model_profiling.runs.figures import schedule_facts, with_results
 from model_profiling.runs.journal import TIMED, Entry, Journal, RunStep, moment
@@ -70,7 +70,6 @@ class Measuring:
     target: Target
     journal: Journal
     session: int
-    progress: Progress
     order: Order
     """What this session measures."""
     manifest: Manifest
@@ -115,12 +114,12 @@ class Measuring:
                 one_s = emulated_seconds(self.config.model, self.config.method, self.feed.lengths)
                 about = f"about {duration(len(steps) * one_s)}" if one_s else "time unknown"
                 stage = f"emulating {self.place.model_stem} ({about})"
-            self.progress.stage(stage)
+            current_progress().stage(stage)
         for number, step in enumerate(steps):
-            self.progress.advance(number, len(steps), str(step.series))
+            current_progress().advance(number, len(steps), str(step.series))
             self.do(step)
             self.write("running")
-            self.progress.advance(number + 1, len(steps))
+            current_progress().advance(number + 1, len(steps))
 
     def sample(self) -> None:
         """Sample where operators spend their time: run each series once more, alone. The times of these runs
@@ -137,7 +136,7 @@ class Measuring:
         )
         missing = self.missing(RunStep("sampled", series) for series in sorted(own, key=str))
         if missing:
-            self.progress.stage("sampling threads")
+            current_progress().stage("sampling threads")
         for number, step in enumerate(missing, start=1):
             # In a warm-up execution the runner counts the backend's clock reads per operator: make one.
             warmup, runs = max(1, experiments[step.series].warmup) if latencies else 1, 1
@@ -147,7 +146,7 @@ class Measuring:
                 runs = min(math.ceil(SECONDS * 1e3 / statistics.median(every)), _MOST_SAMPLED_RUNS)
             self.do(step, runs=runs, warmup=warmup, sample_hz=HZ)
             self.write("running")
-            self.progress.advance(number, len(missing), str(step.series))
+            current_progress().advance(number, len(missing), str(step.series))
 
     def missing(self, steps: Iterable[RunStep]) -> list[RunStep]:
         """Return the steps still to do; a failed step is tried again by the next session, not by this one."""

@@ -14,7 +14,7 @@ from sqlalchemy.engine import Connection
 from model_profiling.core.errors import FormatError, InputError
 from model_profiling.core.files import StrPath, as_path
 from model_profiling.core.hints import needed
-from model_profiling.core.stdio import Progress, Silent
+from model_profiling.core.stdio import current_progress
 from model_profiling.store.database import (
     Database,
     Limits,
@@ -103,9 +103,7 @@ class Store:
         named = "" if self.address == store_address() else f" --store {self.address}"
         return f"sme2prof store {words}{named}"
 
-    def add(
-        self, run_dirs: Iterable[StrPath], labels: Labels | None = None, progress: Progress | None = None
-    ) -> Added:
+    def add(self, run_dirs: Iterable[StrPath], labels: Labels | None = None) -> Added:
         """Add every run in `run_dirs`, which are run directories or folders above some.
 
         A run that is in the store is not added again, even if it was moved; a continued run replaces its
@@ -116,14 +114,13 @@ class Store:
         from model_profiling.runs.folders import expand_runs
         from model_profiling.store.run_rows import rows_of_run, run_row
 
-        progress = progress or Silent()
         labels = with_commit(labels or Labels())
         added: list[AddedRun] = []
         refused: list[Refused] = []
-        progress.stage("adding runs")
+        current_progress().stage("adding runs")
         expanded = expand_runs(map(as_path, run_dirs))
         for place, run_dir in enumerate(expanded):
-            progress.advance(place, len(expanded), run_dir.name)
+            current_progress().advance(place, len(expanded), run_dir.name)
             try:
                 run = Run.open(run_dir)
                 row = run_row(run, labels)

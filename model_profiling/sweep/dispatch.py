@@ -22,7 +22,7 @@ from model_profiling.config.sweep import SweepConfig
 from model_profiling.core.errors import InputError, ProfilingError, SetupError, refused_by_system
 from model_profiling.core.formatting import plural
 from model_profiling.core.hints import needed
-from model_profiling.core.stdio import Progress, Silent
+from model_profiling.core.stdio import current_progress
 from model_profiling.report.combined import NamedRun, latency_blocks
 from model_profiling.report.data import report_data
 from model_profiling.report.document import Block, Folded, Heading, make_list
@@ -76,7 +76,7 @@ class SweepOptions:
     """Each run is added to it as soon as it is there."""
 
 
-def run_sweep(sweep: SweepConfig, options: SweepOptions, progress: Progress | None = None) -> SweepFolder:
+def run_sweep(sweep: SweepConfig, options: SweepOptions) -> SweepFolder:
     """Measure every cell of `sweep` into `options.outdir`. Each ends done, or failed with a reason. Only
     problems of the whole sweep are errors: no scheduler, a folder in use."""
     worker.quieten()
@@ -85,7 +85,7 @@ def run_sweep(sweep: SweepConfig, options: SweepOptions, progress: Progress | No
         client = ends.enter_context(_connected(options.scheduler)) if options.scheduler else None
         folder = ends.enter_context(open_sweep(options.outdir, sweep, resume=options.resume))
         labels = with_commit(Labels(sweep=sweep.name))
-        dispatch = _Dispatch(folder, options, progress or Silent(), labels)
+        dispatch = _Dispatch(folder, options, labels)
         for job in folder.waiting_jobs():
             if folder.is_measured(job):
                 dispatch.publish(job)
@@ -142,7 +142,6 @@ def _resource_of(task: SweepJob | SweepProgram) -> str:
 class _Dispatch:
     folder: SweepFolder
     options: SweepOptions
-    progress: Progress
     labels: Labels
     client: Any = None
     """Of the workers that measure."""
@@ -264,7 +263,7 @@ class _Dispatch:
         manifest = read_manifest(run_dir)
         if manifest is None:
             raise InputError(f"{run_dir} holds no run", _RESUME)
-        with working_beside(f"analyses {job.id} (sme2prof sweep)", waiting=self.progress.stage):
+        with working_beside(f"analyses {job.id} (sme2prof sweep)"):
             run_config(parse_config(manifest.settings, folder=run_dir), RunOptions(analysis_only=True))
         if self.options.store is not None:
             for refused in self.options.store.add([run_dir], self.labels).refused:
@@ -273,13 +272,13 @@ class _Dispatch:
 
     def _show(self) -> None:
         exporting = any(isinstance(task, SweepProgram) for task in self.running.values())
-        self.progress.stage("exporting and measuring" if exporting else "measuring")
+        current_progress().stage("exporting and measuring" if exporting else "measuring")
         counts = self.folder.record.counts()
         cells = sum(counts.values()) - counts.get("left out", 0)
         failed = [f"{counts['failed']} failed"] if counts.get("failed") else []
         here = holder() if self.options.scheduler is None else None
         detail = "; ".join([*failed, *([here] if here else [])])
-        self.progress.advance(cells - counts.get("waiting", 0), cells, detail)
+        current_progress().advance(cells - counts.get("waiting", 0), cells, detail)
 
 
 # The page: what failed, and the latency of every experiment.

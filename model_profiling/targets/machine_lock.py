@@ -10,12 +10,13 @@ from __future__ import annotations
 
 import contextlib
 import contextvars
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from functools import partial
 from pathlib import Path
 
 from model_profiling.core.errors import InputError, InUseError, ProfilingError, SetupError
 from model_profiling.core.files import LockFile
+from model_profiling.core.stdio import current_progress
 from model_profiling.runner.cache import state_root
 from model_profiling.runner.machine import place_of
 
@@ -34,16 +35,14 @@ def may_wait(allowed: bool) -> Iterator[None]:
 
 
 @contextlib.contextmanager
-def _holding(
-    what: str, *, alone: bool, waiting: Callable[[str], object] | None = None
-) -> Iterator[ProfilingError | None]:
+def _holding(what: str, *, alone: bool) -> Iterator[ProfilingError | None]:
     """Hold this machine; others who want it read that this process does `what` ("measures toy_cnn").
-    `waiting` is told for whom this one waits. If there can be no lock, the block gets the reason. Never nest:
-    the inner one would wait for the outer one."""
+    If there can be no lock, the block gets the reason. Never nest: the inner one would wait for the outer
+    one."""
     without: ProfilingError | None = None
     with contextlib.ExitStack() as until:
         try:
-            announce = (waiting or (lambda _: None)) if _waits.get() else None
+            announce = current_progress().stage if _waits.get() else None
             until.enter_context(_this_machine().held(what, shared=not alone, waiting=announce))
         except InUseError:
             raise

@@ -28,7 +28,7 @@ from model_profiling.core.records import (
     read_table,
 )
 from model_profiling.core.safe_read import is_regular, is_there, read_text
-from model_profiling.core.stdio import Progress, Silent
+from model_profiling.core.stdio import current_progress
 from model_profiling.report.csv_files import csv_paths
 from model_profiling.runs import Manifest, Run
 from model_profiling.runs.figures import comparisons
@@ -324,7 +324,7 @@ class Validation(CheckList):
         return "\n".join([*check_lines(self.checks), "", verdict])
 
 
-def validate(run_dir: str | Path, *, progress: Progress | None = None) -> Validation:
+def validate(run_dir: str | Path) -> Validation:
     """Check the run in `run_dir`; what cannot be read is a failed check, never an exception. Without a
     manifest only the dumps are checked; a run of the earlier kit (version 0) promises its files, too."""
     place = Path(run_dir)
@@ -332,11 +332,10 @@ def validate(run_dir: str | Path, *, progress: Progress | None = None) -> Valida
         raise no_run(place)
     run = CheckedRun(place)
     asked = _asked(run)
-    progress = progress or Silent()
-    progress.stage("checking the run")
+    current_progress().stage("checking the run")
     checks: list[Check] = []
     for done, name in enumerate(asked):
-        progress.advance(done, len(asked), name)
+        current_progress().advance(done, len(asked), name)
         checks.append(_check(name, run))
     return Validation(tuple(checks), str(place))
 

@@ -18,7 +18,6 @@ from model_profiling.core import files
 from model_profiling.core.errors import InputError, SetupError
 from model_profiling.core.files import StrPath, as_path
 from model_profiling.core.records import write_record
-from model_profiling.core.stdio import Progress
 from model_profiling.report.analysis_json import analysis_summary
 from model_profiling.report.csv_files import write_csv_files
 from model_profiling.report.data import ReportData, report_data
@@ -38,13 +37,11 @@ def analyse(
     model: StrPath | None = None,
     etrecord: StrPath | None = None,
     times: Times | None = None,
-    progress: Progress | None = None,
 ) -> AnalysedRun:
     """Analyse a run directory, a folder with dumps, one dump or several; nothing is written.
 
     `model` (.pte) and `etrecord` override what the run holds. Without a program, operators have no shapes,
-    cost or source; without a record, no source. `times` is your word on dumps that nothing else speaks for,
-    `progress` is told how far the work is.
+    cost or source; without a record, no source. `times` is your word on dumps that nothing else speaks for.
 
         run = analyse("out_toy_cnn/runs/xnnpack_fp16/linux")
         run.operators.to_pandas()
@@ -64,7 +61,7 @@ def analyse(
     named = (None if path is None else as_path(path) for path in (model, etrecord))
     # In a folder, other dumps still count; a dump that the user named must be readable.
     folder = isinstance(source, Run) or (isinstance(source, str | PathLike) and Path(source).is_dir())
-    facts = analyse_run(run, run.programs(*named), tolerant=folder, progress=progress)
+    facts = analyse_run(run, run.programs(*named), tolerant=folder)
     return AnalysedRun(**{field.name: getattr(facts, field.name) for field in fields(facts)})
 
 

@@ -13,7 +13,6 @@ from model_profiling.config import names
 from model_profiling.config.series import Series, WarningLine, warning_lines
 from model_profiling.config.settings import Experiment, ProfileConfig, Schedule
 from model_profiling.core.errors import InputError
-from model_profiling.core.stdio import Progress
 from model_profiling.export import ExportResult, export_model
 from model_profiling.report.comparison import Comparison
 from model_profiling.runs.begin import check_folder, check_startable
@@ -59,7 +58,6 @@ def compare_programs(
     fail_on: Iterable[Aspect] = (),
     memory_limit: float | None = None,
     load_limit: float | None = None,
-    progress: Progress | None = None,
 ) -> ProgramsCompared:
     """Measure both programs in the same launches and judge B against A. The runs are kept in the `outdir` of
     `options` (default `out_compare/<A>_vs_<B>`, with the case if one is chosen), one folder each, like any
@@ -85,7 +83,7 @@ def compare_programs(
         one_program(place, program, root, options, case)
         for program, root, case in zip(programs, roots, cases, strict=True)
     ]
-    ours, theirs = run_together(configs, place, run or RunOptions(), progress=progress)
+    ours, theirs = run_together(configs, place, run or RunOptions())
     comparison = compare(
         ours.run_dir,
         theirs.run_dir,
@@ -109,9 +107,7 @@ def compare_programs(
     )
 
 
-def compare_kept(
-    model: str, made: ExportResult, asked: Mapping[str, Any], progress: Progress
-) -> Comparison | None:
+def compare_kept(model: str, made: ExportResult, asked: Mapping[str, Any]) -> Comparison | None:
     """Say what the layers that `made` suggests to keep in float32 cost in time: the model is exported so, and
     both programs take turns on this machine. None if nothing is suggested, or one method is not all."""
     noise = made.accuracy.layers
@@ -119,6 +115,6 @@ def compare_kept(
         return None
     with tempfile.TemporaryDirectory() as folder:
         again = {"keep": (*asked["keep"], *noise.suggested.layers), "by_layer": False, "outdir": Path(folder)}
-        kept = export_model(model, **{**asked, **again}, progress=progress)
+        kept = export_model(model, **{**asked, **again})
         options = ProfileOptions(target=TargetChoice("host"), outdir=Path(folder) / "runs", budget_s=10)
-        return compare_programs(made.pte, kept.pte, options, progress=progress).comparison
+        return compare_programs(made.pte, kept.pte, options).comparison

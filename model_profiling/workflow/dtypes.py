@@ -18,7 +18,6 @@ from model_profiling.core import files
 from model_profiling.core.errors import InputError, InUseError, ProfilingError, SetupError
 from model_profiling.core.number_formats import FORMATS
 from model_profiling.core.records import write_record
-from model_profiling.core.stdio import Progress, Silent
 from model_profiling.export.records import ExportResult, read_export
 from model_profiling.models.catalog import NamedModel
 from model_profiling.models.registry import FormatNotForModel
@@ -90,8 +89,6 @@ def profile_dtypes(
     dtypes: Sequence[str],
     options: ProfileOptions | None = None,
     run: RunOptions | None = None,
-    *,
-    progress: Progress | None = None,
 ) -> DtypesOutcome:
     """Profile `model` in each of `dtypes` (FORMATS: in all that suit it) and write `dtypes.md` and
     `dtypes.json` beside the variants. A format that fails is recorded with its reason, the others go on."""
@@ -100,13 +97,13 @@ def profile_dtypes(
             f"{model} is exported already, in one dtype",
             "name a model to compare dtypes, or leave --dtype out",
         )
-    options, progress = options or ProfileOptions(), progress or Silent()
+    options = options or ProfileOptions()
     programs: dict[str, Path] = {}
     problems: dict[str, ProfilingError] = {}
     left_out: dict[str, str] = {}
     for dtype in dtypes:
         try:
-            programs[dtype] = find_or_export(model, options, progress, dtype)
+            programs[dtype] = find_or_export(model, options, dtype)
         except ProfilingError as problem:
             if isinstance(problem, InUseError) or (isinstance(problem, SetupError) and not programs):
                 raise  # so it would be with the next format
@@ -117,7 +114,7 @@ def profile_dtypes(
     if not programs:
         raise next(iter(problems.values()))
     case = one_case(next(iter(programs.values())), options)
-    profiled = profile_programs(list(programs.values()), options, run, cases=[case], progress=progress)
+    profiled = profile_programs(list(programs.values()), options, run, cases=[case])
     outcomes = dict(zip(programs, profiled, strict=True))
     first = next(iter(outcomes.values()))
     folder = names.runs_folder(first.program, options.outdir)

@@ -16,7 +16,6 @@ from model_profiling.config.series import Series, WarningLine, warning_lines
 from model_profiling.core import files
 from model_profiling.core.errors import InputError
 from model_profiling.core.formatting import plural
-from model_profiling.core.stdio import Progress, Silent
 from model_profiling.models.catalog import NamedModel
 from model_profiling.program.language import (
     LanguageModel,
@@ -95,18 +94,17 @@ def profile_language(
     *,
     prompts: Sequence[int] | None = None,
     positions: Sequence[int] | None = None,
-    progress: Progress | None = None,
 ) -> LanguageOutcome:
     """Measure all prompt lengths in turns, then all positions, with SME2 on and off. None stands for the
     usual ones, as far as the program goes; where nothing is timed, and with `quick`, the first of each
     phase."""
-    options, progress = options or ProfileOptions(), progress or Silent()
+    options = options or ProfileOptions()
     plan = plan_targets(options.target)
     if options.budget_s is None and not options.quick and open_target(plan.main).timings_are_latency:
         # A prompt may take seconds: few inferences tell all about it.
         few = {"runs": 3, "warmup": 1, **options.given(("runs", "warmup"))}
         options = options.model_copy(update={"budget_s": BUDGET_S, **few})
-    program = open_program(model, options, progress)
+    program = open_program(model, options)
     content = read_program(program)
     phases = language_model(content)
     if phases is None:
@@ -142,9 +140,7 @@ def profile_language(
         cases_of_phase = [planned_case.case for planned_case in members]
         budget = {"budget_s": options.budget_s * len(cases_of_phase)} if options.budget_s else {}
         asked = options.model_copy(update=budget)
-        outcomes += profile_programs(
-            [program], asked, run, cases=cases_of_phase, one_proof=True, progress=progress
-        )
+        outcomes += profile_programs([program], asked, run, cases=cases_of_phase, one_proof=True)
     home = names.runs_folder(program, options.outdir)
     cases = tuple(
         _measured_case(planned_case, outcome, home)

@@ -30,7 +30,7 @@ from model_profiling.core.errors import InputError, SetupError
 from model_profiling.core.formatting import milliseconds, plural
 from model_profiling.core.records import write_record
 from model_profiling.core.safe_read import stays_inside
-from model_profiling.core.stdio import Progress, Silent
+from model_profiling.core.stdio import current_progress
 from model_profiling.report.analysis_json import summary_facts
 from model_profiling.report.data import ReportData, report_data
 from model_profiling.report.document import render_markdown
@@ -142,7 +142,6 @@ def run_file(
     target: TargetChoice | None = None,
     builtin_runner: bool = False,
     budget_s: float | None = None,
-    progress: Progress | None = None,
 ) -> RunOutcome:
     """Run the config in `path`; `target` and `budget_s` override its own, `builtin_runner` its runners."""
     # Analysing again needs neither the model nor the runners, which may be gone.
@@ -152,7 +151,7 @@ def run_file(
     if budget_s is not None:
         schedule = config.schedule.model_copy(update={"budget_s": budget_s})
         config = config.model_copy(update={"schedule": schedule})
-    return run_config(config, replace(options, config_file=path.resolve()), progress=progress)
+    return run_config(config, replace(options, config_file=path.resolve()))
 
 
 def run_config(
@@ -160,31 +159,27 @@ def run_config(
     options: RunOptions | None = None,
     *,
     target: Target | None = None,
-    progress: Progress | None = None,
 ) -> RunOutcome:
-    options, progress = options or RunOptions(), progress or Silent()
+    options = options or RunOptions()
     if options.analysis_only:
         with locked(config.output_root):
-            return publish(reopen(config), options, progress)
+            return publish(reopen(config), options)
     target = target or open_target(config.target)
-    (outcome,) = run_together([config], target, options, progress=progress)
+    (outcome,) = run_together([config], target, options)
     return outcome
 
 
 def run_together(
-    configs: Sequence[ProfileConfig], target: Target, options: RunOptions, *, progress: Progress | None = None
+    configs: Sequence[ProfileConfig], target: Target, options: RunOptions
 ) -> tuple[RunOutcome, ...]:
     """Measure several configs into their output_roots, with all programs taking turns, and analyse each."""
-    progress = progress or Silent()
-    options = with_evidence(options, configs, target, progress)
+    options = with_evidence(options, configs, target)
     with contextlib.ExitStack() as held:
-        measured = measure_runs(configs, target, options, progress, held)
-        return tuple(publish(run, options, progress) for run in measured)
+        measured = measure_runs(configs, target, options, held)
+        return tuple(publish(run, options) for run in measured)
 
 
-def with_evidence(
-    options: RunOptions, configs: Sequence[ProfileConfig], target: Target, progress: Progress
-) -> RunOptions:
+def with_evidence(options: RunOptions, configs: Sequence[ProfileConfig], target: Target) -> RunOptions:
     """Return `options` with run directories as evidence, also where machines named `ssh:HOST` have to make
     them first; refuse those of other programs before anything is measured."""
     if not options.evidence or not target.timings_are_latency:  # else its own kernels are shown
@@ -192,9 +187,7 @@ def with_evidence(
     runs: list[Path] = []
     for path in options.evidence:
         kind, _, host = str(path).partition(":")
-        runs += (
-            (emulate_on(host, config, progress) for config in configs) if kind == "ssh" and host else [path]
-        )
+        runs += (emulate_on(host, config) for config in configs) if kind == "ssh" and host else [path]
     for config in configs:
         evidence_of(runs, files.sha256(config.model), config.method)
     return replace(options, evidence=tuple(runs))
@@ -217,13 +210,13 @@ sme2prof profile {name} {words} --target emulated --outdir out --quiet >&2 || ex
 tar -C "$(dirname "$(find out -name manifest.json)")" -cf - ."""
 
 
-def emulate_on(host: str, config: ProfileConfig, progress: Progress) -> Path:
+def emulate_on(host: str, config: ProfileConfig) -> Path:
     """Emulate the program of `config` on `host`; return the run directory, beside that of `config`."""
     name = shlex.quote(config.model.name)
     words = names.case_words(config.method, config.inputs.sizes, config.inputs.values)
     script = _SCRIPT.format(no_kit=_NO_KIT, name=name, words=shlex.join(words))
     shell = Shell(SshLink(host))
-    progress.stage(f"emulating {config.model.stem} on {shell.title}")
+    current_progress().stage(f"emulating {config.model.stem} on {shell.title}")
     with tempfile.TemporaryFile() as archive:
         try:
             shell.link.connect()
@@ -275,7 +268,6 @@ def _unpacked(archive: IO[bytes], into: Path, title: str) -> Path:
 def publish(
     measured: Measured,
     options: RunOptions,
-    progress: Progress,
     *,
     missing: SetupError | None = None,
     proof: Evidence | None = None,
@@ -285,14 +277,14 @@ def publish(
     place, manifest = measured.place, measured.manifest
     if proof is None and options.evidence and lacks_sme2(manifest):
         proof = evidence_of(options.evidence, manifest.model_sha256, manifest.method)
-    progress.stage(f"analysing {place.model_stem}")
+    current_progress().stage(f"analysing {place.model_stem}")
     if manifest.config_file is None:
         files.write_json(place.path / names.CONFIG, manifest.settings)
     write_kernel_lists(place, manifest, measured.journal)
     keep_evidence(place.path, manifest, missing, given=proof)
     ended = concluded(measured)
     run = Run.open(place.path, manifest=ended)
-    analysis = analyse(run, progress=progress) if run.dumps else None
+    analysis = analyse(run) if run.dumps else None
     data = report_data(run, analysis)
     if analysis is not None:
         write_summary(data, analysis)

@@ -19,7 +19,7 @@ from model_profiling.core import files
 from model_profiling.core.errors import ExportError, InputError, RunError, SetupError
 from model_profiling.core.formatting import duration
 from model_profiling.core.records import write_record
-from model_profiling.core.stdio import Progress, Silent
+from model_profiling.core.stdio import current_progress
 from model_profiling.export import catalogue, rewrites
 from model_profiling.export.records import Applied, ExportResult
 from model_profiling.export.rewrites import OPTIMIZATION, known_rewrites
@@ -77,26 +77,25 @@ def optimize_model(
     run: RunOptions | None = None,
     *,
     only: Sequence[str] = (),
-    progress: Progress | None = None,
 ) -> OptimizeOutcome:
     """Export `model` as it is and with the rewrites that fit (`only` these), keep those that make it faster
     on the target, and write the optimized program beside the original. Without an Arm CPU nothing is timed,
     and the structure chooses."""
-    options, run, progress = options or ProfileOptions(), run or RunOptions(), progress or Silent()
+    options, run = options or ProfileOptions(), run or RunOptions()
     if isinstance(model, str) and model.endswith(".pte"):
         raise InputError(f"{model} is exported already, and no longer has a graph", "name the model itself")
     wanted = known_rewrites(tuple(only)) or rewrites.names()
     plan = plan_targets(options.target)
     place = open_target(plan.main)  # fail before anything is exported
     artifacts = options.outdir / "artifacts" if options.outdir else None
-    original = export_with(model, options.model_copy(update={"optimize": False}), artifacts, progress)
+    original = export_with(model, options.model_copy(update={"optimize": False}), artifacts)
     case = one_case(original.pte, options)
     home = names.runs_folder(original.pte, options.outdir) / f"{names.variant_of(original.pte)[1]}-optimized"
     files.make_folder(home)
     with tempfile.TemporaryDirectory(prefix=".candidates-", dir=home) as folder:
-        search = _Search(model, original, place, options, run, case, Path(folder), progress)
+        search = _Search(model, original, place, options, run, case, Path(folder))
         outcomes, best = search.choose(wanted)
-        proof = _Proof(options, run, case, home / "sme2", open_target(plan.evidence), progress)
+        proof = _Proof(options, run, case, home / "sme2", open_target(plan.evidence))
         if plan.evidence.name == "emulated":
             outcomes, best = search.keep_sme2(outcomes, best, proof)
         _remove(original.pte.with_name(f"{original.pte.stem}-optimized.pte"))  # an earlier choice's
@@ -104,10 +103,10 @@ def optimize_model(
     compared = None
     if program and not search.not_timed:
         try:
-            progress.stage("measuring the choice again, on fresh turns")
+            current_progress().stage("measuring the choice again, on fresh turns")
             fresh = search.measuring.model_copy(update={"outdir": home})
             again = replace(run, force=True)
-            compared = compare_programs(original.pte, program, fresh, again, progress=progress)
+            compared = compare_programs(original.pte, program, fresh, again)
         except BaseException:  # an interruption, too: what was not confirmed is no result
             _remove(program)
             raise
@@ -164,7 +163,6 @@ class _Search:
     run: RunOptions
     case: ProgramCase
     folder: Path
-    progress: Progress
     made: dict[frozenset[str], ExportResult | None] = field(default_factory=dict)
     not_timed: str = ""
     every: ExportResult | None = None
@@ -176,7 +174,7 @@ class _Search:
             folder = self.folder / str(len(self.made))
             try:
                 chosen_options = self.options.model_copy(update={"optimize": tuple(sorted(key))})
-                made = export_with(self.model, chosen_options, folder, self.progress)
+                made = export_with(self.model, chosen_options, folder)
             except ExportError:
                 self.made[key] = None
             else:
@@ -282,12 +280,12 @@ class _Search:
 
     def _in_turns(self, programs: Sequence[Path]) -> list[Timed]:
         """The latencies of programs that take turns in the same launches."""
-        self.progress.stage(f"measuring {len(programs)} programs in turns, to choose")
+        current_progress().stage(f"measuring {len(programs)} programs in turns, to choose")
         configs = [
             one_program(self.place, program, self.folder / f"turns-{number}", self.measuring, self.case)
             for number, program in enumerate(programs)
         ]
-        measured = measure_runs(configs, self.place, replace(self.run, force=True), self.progress)
+        measured = measure_runs(configs, self.place, replace(self.run, force=True))
         for failed in (result for run in measured for result in run.failed):
             raise RunError(failed.problem or "a program failed", failed.fix or "profile the model first")
         return [timed(run.journal, run.manifest.results[0].series) for run in measured]
@@ -329,7 +327,6 @@ class _Proof:
     case: ProgramCase
     home: Path
     prover: Target
-    progress: Progress
     proven: dict[str, _Proven] = field(default_factory=dict)
 
     def of(self, program: ExportResult) -> _Proven:
@@ -348,7 +345,7 @@ class _Proof:
         quick = self.options.model_copy(update={"quick": True})
         root = self.home / str(len(self.proven)) / self.prover.place
         config = make_config(self.prover, program, root, quick, self.case)
-        (made,) = run_together([config], self.prover, replace(self.run, force=True), progress=self.progress)
+        (made,) = run_together([config], self.prover, replace(self.run, force=True))
         coverage = made.data.outlook.coverage
         return _Proven(on_sme2(made.data), coverage.flops if coverage.tested else None)
 

@@ -19,7 +19,7 @@ from model_profiling.core.errors import InputError, ProfilingError, SetupError
 from model_profiling.core.files import as_path
 from model_profiling.core.formatting import duration
 from model_profiling.core.number_formats import parse_format
-from model_profiling.core.stdio import Progress, Silent
+from model_profiling.core.stdio import current_progress
 from model_profiling.export import exporter
 from model_profiling.export.exporter import export_model, versions
 from model_profiling.export.records import ExportResult, read_export
@@ -102,13 +102,12 @@ class ProfileOptions(Schedule):
 def find_or_export(
     model: str | NamedModel,
     options: ProfileOptions | None = None,
-    progress: Progress | None = None,
     dtype: str | None = None,
 ) -> Path:
     """Return the .pte of `model`, in `dtype` or that of `options`. A registered model is exported again only
     if the result could differ; a user's own model is always exported, because its dependencies are unknown.
     """
-    options, progress = options or ProfileOptions(), progress or Silent()
+    options = options or ProfileOptions()
     dtype, backend = dtype or options.dtype, options.backend
     calibration, keep = options.calibration, options.keep
     if isinstance(model, str) and model.endswith(".pte"):
@@ -125,22 +124,21 @@ def find_or_export(
     # Calibration inputs, kept modules and a saved choice are the user's own, like a model of theirs.
     own = not isinstance(model, str) or calibration or keep or options.optimize
     if not own and (current := _current_export(str(model), dtype, backend, artifacts)):
-        progress.stage(f"using {current}")
+        current_progress().stage(f"using {current}")
         return current
-    return export_with(model, options, artifacts, progress, dtype=dtype).pte
+    return export_with(model, options, artifacts, dtype=dtype).pte
 
 
 def export_with(
     model: str | NamedModel,
     options: ProfileOptions,
     artifacts: Path | None,
-    progress: Progress,
     *,
     dtype: str | None = None,
 ) -> ExportResult:
     """Export `model` into `artifacts`, while nobody measures on this machine."""
     what = f"exports {model if isinstance(model, str) else model.name}"
-    with working_beside(what, waiting=progress.stage):
+    with working_beside(what):
         return export_model(
             model,
             dtype=dtype or options.dtype or "fp32",
@@ -149,7 +147,6 @@ def export_with(
             calibration=options.calibration,
             keep=options.keep,
             optimize=options.optimize,
-            progress=progress,
         )
 
 
@@ -261,14 +258,12 @@ def profile_one(
     model: str | NamedModel,
     options: ProfileOptions | None = None,
     run: RunOptions | None = None,
-    *,
-    progress: Progress | None = None,
 ) -> ProfileOutcome:
     """Profile `model` in one number format; `run` says what to do with runs that are there already."""
-    options, progress = options or ProfileOptions(), progress or Silent()
-    program = open_program(model, options, progress)
+    options = options or ProfileOptions()
+    program = open_program(model, options)
     cases = [one_case(program, options)]
-    (outcome,) = profile_programs([program], options, run, cases=cases, progress=progress)
+    (outcome,) = profile_programs([program], options, run, cases=cases)
     return outcome
 
 
@@ -279,12 +274,12 @@ def one_case(program: Path, options: ProfileOptions) -> ProgramCase:
     return ProgramCase(method, dict(sizes), options.values)
 
 
-def open_program(model: str | NamedModel, options: ProfileOptions, progress: Progress) -> Path:
+def open_program(model: str | NamedModel, options: ProfileOptions) -> Path:
     """Return the program of `model`, exported if needed; refuse a target or folder that cannot be used."""
     if options.outdir is not None:
         check_folder(options.outdir)
     open_target(plan_targets(options.target).main)  # fail before anything is exported
-    return find_or_export(model, options, progress)
+    return find_or_export(model, options)
 
 
 def profile_programs(
@@ -294,11 +289,10 @@ def profile_programs(
     *,
     cases: Sequence[ProgramCase] = (ProgramCase(),),
     one_proof: bool = False,
-    progress: Progress | None = None,
 ) -> tuple[ProfileOutcome, ...]:
     """Profile `cases` of each of `programs`; if times are latencies, they take turns. Where another machine
     proves the kernels, each gets its own proof, or all that of the first (`one_proof`)."""
-    run, progress = run or RunOptions(), progress or Silent()
+    run = run or RunOptions()
     plan = plan_targets(options.target).shown_by(run.evidence)
     target, prover = open_target(plan.main), open_target(plan.evidence)
     if not options.threads and not target.timings_are_latency:
@@ -324,13 +318,13 @@ def profile_programs(
         if options.budget_s is not None and not target.timings_are_latency:
             why = f"times on target {target.name} are not latencies, so each experiment runs once"
             unused = (Diagnostic(None, "no_effect", f"--budget {options.budget_s:g} has no effect", why),)
-        mains = run_together(configs, target, main_run, progress=progress)
+        mains = run_together(configs, target, main_run)
         return tuple(
             ProfileOutcome(program, plan, main, main.data, unused, case)
             for (program, case), main in zip(chosen, mains, strict=True)
         )
-    main_run = with_evidence(main_run, configs, target, progress)
-    measured = measure_runs(configs, target, main_run, progress)
+    main_run = with_evidence(main_run, configs, target)
+    measured = measure_runs(configs, target, main_run)
     outcomes: list[ProfileOutcome] = []
     for (program, case), home, measured_run in zip(chosen, homes, measured, strict=True):
         evidence, missing, proof = None, None, None
@@ -341,13 +335,13 @@ def profile_programs(
                 try:
                     _check_duration(program, case, options)
                     config = make_config(prover, program, home / prover.place, options, case)
-                    (proving,) = measure_runs([config], prover, proving_run, progress, held)
+                    (proving,) = measure_runs([config], prover, proving_run, held)
                     evidence = publish_proof(proving)
                 except SetupError as problem:
                     # Latencies are valid without the evidence; the run records that it is missing.
                     missing = problem
             with locked(measured_run.place.path):
-                main = publish(measured_run, main_run, progress, missing=missing, proof=proof)
+                main = publish(measured_run, main_run, missing=missing, proof=proof)
         outcomes.append(ProfileOutcome(program, plan, main, evidence, (), case))
     return tuple(outcomes)
 

@@ -21,7 +21,6 @@ from model_profiling.core.errors import InputError, WrongTypeError
 from model_profiling.core.files import StrPath, as_path
 from model_profiling.core.formatting import did_you_mean
 from model_profiling.core.number_formats import FORMATS, FORMATS_HELP, parse_format
-from model_profiling.core.stdio import Progress
 from model_profiling.export.rewrites import Optimize
 from model_profiling.models.catalog import given_model
 from model_profiling.runner.machine import TargetChoice, parse_target, target_kinds
@@ -93,7 +92,6 @@ def profile(  # type: ignore[overload-overlap]  # "all" is the one word with ano
     *,
     dtype: Literal["all"] | list[str] | tuple[str, ...],
     name: str | None = None,
-    progress: Progress | None = None,
     **settings: Unpack[ProfileSettings],
 ) -> DtypesOutcome: ...
 
@@ -105,7 +103,6 @@ def profile(
     *,
     dtype: str | None = None,
     name: str | None = None,
-    progress: Progress | None = None,
     **settings: Unpack[ProfileSettings],
 ) -> ProfileOutcome: ...
 
@@ -116,7 +113,6 @@ def profile(
     *,
     dtype: str | list[str] | tuple[str, ...] | None = None,
     name: str | None = None,
-    progress: Progress | None = None,
     **settings: Unpack[ProfileSettings],
 ) -> ProfileOutcome | DtypesOutcome:
     """Export `model` if it is not a program yet, run it as this machine can, and analyse what came of it.
@@ -151,9 +147,9 @@ def profile(
     with may_wait(given.pop("wait", True)):
         options, run = _options(given)
         if dtypes is not None:
-            return profile_dtypes(named, dtypes, options, run, progress=progress)
+            return profile_dtypes(named, dtypes, options, run)
         one = options.model_copy(update={"dtype": dtype if isinstance(dtype, str) else None})
-        return profile_one(named, one, run, progress=progress)
+        return profile_one(named, one, run)
 
 
 def optimize(
@@ -163,7 +159,6 @@ def optimize(
     dtype: str | None = None,
     only: tuple[str, ...] | list[str] = (),
     name: str | None = None,
-    progress: Progress | None = None,
     **settings: Unpack[ProfileSettings],
 ) -> OptimizeOutcome:
     """Rewrite the exported graph of `model` so that it runs faster, keep what measurably helps, and write the
@@ -181,14 +176,13 @@ def optimize(
         raise InputError(f"optimize() has no setting {unused!r}", "it is one of profile()")
     with may_wait(given.pop("wait", True)):
         options, run = _options({"dtype": dtype, **given})
-        return optimize_model(named, options, run, only=tuple(only), progress=progress)
+        return optimize_model(named, options, run, only=tuple(only))
 
 
 def profile_llm(
     model: Model,
     *,
     dtype: str | None = None,
-    progress: Progress | None = None,
     **settings: Unpack[LanguageSettings],
 ) -> LanguageOutcome:
     """Profile a language model with its prompt and its answer apart, as `sme2prof llm` does.
@@ -210,7 +204,7 @@ def profile_llm(
     with may_wait(given.pop("wait", True)):
         options, run = _options(given)
         options = options.model_copy(update={"dtype": dtype})
-        return profile_language(given_model(model), options, run, **cases, progress=progress)
+        return profile_language(given_model(model), options, run, **cases)
 
 
 def _options(given: dict[str, Any]) -> tuple[ProfileOptions, RunOptions]:

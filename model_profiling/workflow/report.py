@@ -10,7 +10,6 @@ from model_profiling.config import names
 from model_profiling.core import files
 from model_profiling.core.errors import InputError
 from model_profiling.core.formatting import did_you_mean
-from model_profiling.core.stdio import Progress
 from model_profiling.report.charts import draw_svg
 from model_profiling.report.combined import combined_document, combined_title
 from model_profiling.report.data import ReportData, report_data
@@ -27,12 +26,11 @@ def gather_report(
     *,
     title: str | None = None,
     times: Times | None = None,
-    progress: Progress | None = None,
     called: str = "",
 ) -> ReportData:
     """Analyse a run for its report, in which the run directory is `called` that."""
     run = Run.open(run_dir, times=times, called=called)
-    return report_data(run, analyse(run, progress=progress) if run.dumps else None, title)
+    return report_data(run, analyse(run) if run.dumps else None, title)
 
 
 def write_report(
@@ -42,10 +40,9 @@ def write_report(
     title: str | None = None,
     times: Times | None = None,
     pictures: bool = False,
-    progress: Progress | None = None,
 ) -> tuple[Path, ReportData]:
     """Write the Markdown report of `run_dir` to `out`, or else into the run directory."""
-    data = gather_report(run_dir, title=title, times=times, progress=progress)
+    data = gather_report(run_dir, title=title, times=times)
     path = out or run_dir / names.REPORT
     return write_page(run_document(data), path, data.title, pictures=pictures), data
 
@@ -72,9 +69,8 @@ def write_combined_report(
     title: str | None = None,
     times: Times | None = None,
     pictures: bool = False,
-    progress: Progress | None = None,
 ) -> list[ReportData]:
-    runs = [gather_report(run_dir, times=times, progress=progress) for run_dir in run_dirs]
+    runs = [gather_report(run_dir, times=times) for run_dir in run_dirs]
     title = title or combined_title(runs)
     write_page(combined_document(runs, title), out, title, pictures=pictures)
     return runs

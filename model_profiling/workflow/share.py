@@ -22,7 +22,6 @@ from model_profiling.config.series import Series
 from model_profiling.core import files
 from model_profiling.core.records import write_record
 from model_profiling.core.safe_read import MOST_BINARY, check_regular, is_there, read_bytes
-from model_profiling.core.stdio import Progress
 from model_profiling.etdump import boundaries_beside, read_boundaries, read_etdump
 from model_profiling.program.graph_file import write_graph_file
 from model_profiling.report.data import ReportData
@@ -61,7 +60,6 @@ def share_report(
     title: str | None = None,
     times: Times | None = None,
     archive: bool = False,
-    progress: Progress | None = None,
 ) -> Shared:
     """Write a page about a run, or an `archive` of it and its figures, for others to read."""
     run, fields = Run.open(run_dir, times=times), SharedFields()
@@ -69,7 +67,7 @@ def share_report(
     content: dict[str, bytes] = {}
     with tempfile.TemporaryDirectory(prefix="sme2prof-share-") as scratch:
         copy = _SharedRun(run, Path(scratch) / _DEPTH / RUN_DIR, fields)
-        data = copy.gather(title, progress)
+        data = copy.gather(title)
         blocks = run_document(data)
         if archive:
             if data.analysis:
@@ -108,12 +106,10 @@ class _SharedRun:
             write_record(folder / names.MANIFEST, manifest)
         self._write_records(manifest)
 
-    def gather(self, title: str | None, progress: Progress | None) -> ReportData:
+    def gather(self, title: str | None) -> ReportData:
         stated = self.run.manifest is not None and not self.run.manifest.version_0
         times = None if stated or self.run.times is Times.UNKNOWN else self.run.times
-        return gather_report(
-            self.folder, title=title, times=times, progress=progress, called=self.folder.name
-        )
+        return gather_report(self.folder, title=title, times=times, called=self.folder.name)
 
     def content(self) -> dict[str, bytes]:
         """Return every file but the dumps, whose bytes nobody has looked at, by its name in an archive."""

@@ -16,7 +16,7 @@ from model_profiling.core.errors import InputError, ProfilingError
 from model_profiling.core.files import StrPath, as_path
 from model_profiling.core.formatting import milliseconds
 from model_profiling.core.safe_read import is_regular
-from model_profiling.core.stdio import Progress, Silent
+from model_profiling.core.stdio import current_progress
 from model_profiling.report.combined import listed_run, render_folder, render_store
 from model_profiling.report.data import report_data
 from model_profiling.report.document import PageLink, Text
@@ -35,7 +35,7 @@ class ViewedPage:
     """One for each unreadable run."""
 
 
-def page_to_view(named: StrPath, out: Path | None = None, progress: Progress | None = None) -> ViewedPage:
+def page_to_view(named: StrPath, out: Path | None = None) -> ViewedPage:
     """Make a new page about `named`; if it is itself a page, return it unchanged."""
     if out is not None and out.suffix != names.HTML:
         raise InputError(f"{out} does not end in .html", f"call it {out.with_suffix(names.HTML)}")
@@ -55,9 +55,9 @@ def page_to_view(named: StrPath, out: Path | None = None, progress: Progress | N
     runs = runs_in(place)
     if len(runs) == 1:
         # An existing report page is never opened: whoever sent the run may have put any script into it.
-        write_report(runs[0], out=out or _writable(runs[0]) / names.REPORT, progress=progress)
+        write_report(runs[0], out=out or _writable(runs[0]) / names.REPORT)
         return ViewedPage(out or runs[0] / names.REPORT_PAGE, runs)
-    return _index(place, runs, out or _writable(place) / names.INDEX, progress or Silent())
+    return _index(place, runs, out or _writable(place) / names.INDEX)
 
 
 def _writable(folder: Path) -> Path:
@@ -66,10 +66,10 @@ def _writable(folder: Path) -> Path:
     return folder
 
 
-def _index(folder: Path, runs: tuple[Path, ...], page: Path, progress: Progress) -> ViewedPage:
+def _index(folder: Path, runs: tuple[Path, ...], page: Path) -> ViewedPage:
     rows, damaged = [], []
     for run_dir in runs:
-        progress.stage(f"reading {run_dir}")
+        current_progress().stage(f"reading {run_dir}")
         place = files.relative_posix(page.parent, run_dir)
         try:
             data = report_data(Run.open(run_dir), None)

@@ -24,7 +24,7 @@ from virtual_phone import AdbServer, VirtualPhone, virtual_phone
 from model_profiling.config.reading import parse_config
 from model_profiling.config.settings import ProfileConfig
 from model_profiling.core.errors import InputError, SetupError
-from model_profiling.core.stdio import Silent
+from model_profiling.core.stdio import Progress, watching
 from model_profiling.runner.cache import state_root
 from model_profiling.runs import Manifest
 from model_profiling.runs.begin import Start
@@ -92,7 +92,8 @@ class Bench:
     def measure(
         self, target: AndroidTarget | None = None, at: At | None = None, *, resume: bool = False
     ) -> Manifest:
-        (measured,) = measure_runs([self.config], target or self.target(), Start(resume=resume), at)
+        with watching(at or Progress()):
+            (measured,) = measure_runs([self.config], target or self.target(), Start(resume=resume))
         return measured.manifest
 
     @property
@@ -152,7 +153,7 @@ def bench(request, used: VirtualPhone, adb, exported, tmp_path) -> Bench:
     return Bench(used, adb, config)
 
 
-class At(Silent):
+class At(Progress):
     """Does something once when the run says that it has come to a certain point."""
 
     def __init__(self, point: str, act: Callable[[], object]) -> None:

@@ -15,6 +15,7 @@ from said import refused
 
 from model_profiling.config.sweep import SweepConfig, load_sweep
 from model_profiling.core.errors import InputError, SetupError
+from model_profiling.core.stdio import Progress, watching
 from model_profiling.runs import Run
 from model_profiling.store.labels import Labels
 from model_profiling.store.store import Store
@@ -39,7 +40,7 @@ def copies(folder: Path, *names: str) -> list[str]:
 
 
 @dataclass
-class Watching:
+class Watching(Progress):
     """Does `harm` once, when it is due."""
 
     due: Callable[[], object]
@@ -66,13 +67,14 @@ def test_a_worker_that_dies_is_replaced_and_its_job_done_again(tmp_path: Path) -
         alive = [child for child in psutil.Process().children() if child.status() != psutil.STATUS_ZOMBIE]
         return [child for child in alive if "spawn_main" in " ".join(child.cmdline())]
 
-    watching = Watching(
+    harm = Watching(
         lambda: list(outdir.glob(f"{WORK}/**/run/journal.jsonl")),
         lambda: [child.kill() for child in workers()],
     )
     sweep = written(tmp_path, *copies(tmp_path, "one", "two"))
-    folder = run_sweep(sweep, SweepOptions(outdir, store=store), watching)
-    assert not watching.due(), "nothing was killed"
+    with watching(harm):
+        folder = run_sweep(sweep, SweepOptions(outdir, store=store))
+    assert not harm.due(), "nothing was killed"
     assert folder.record.counts() == {"done": 2}, folder.record.cells
     for name in ("one", "two"):
         run_dir = outdir / "runs" / name / "host"

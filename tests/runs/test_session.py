@@ -20,7 +20,7 @@ from model_profiling.config import names
 from model_profiling.config.series import Series
 from model_profiling.config.settings import ProfileConfig
 from model_profiling.core.errors import InputError, RunError, SetupError
-from model_profiling.core.stdio import Lines, counted
+from model_profiling.core.stdio import Lines, counted, watching
 from model_profiling.report.data import report_data
 from model_profiling.runs import Run
 from model_profiling.runs.begin import Start, reopen
@@ -178,14 +178,16 @@ def test_a_program_that_fails_does_not_stop_the_others(tmp_path: Path) -> None:
 
 def test_progress_names_the_program_and_says_how_long_emulation_takes(tmp_path: Path, capfd) -> None:
     config = make_config(tmp_path / "emulated", emulated_experiments(), target={"name": "emulated"})
-    measure_runs([config], ReplayTarget(EMULATED), Start(), Lines())
+    with watching(Lines()):
+        measure_runs([config], ReplayTarget(EMULATED), Start())
     _, begun, ended = capfd.readouterr().err.splitlines()
     about = round(2 * emulated_seconds(PROGRAM))
     assert begun == f"emulating {PROGRAM.stem} (about {about} s)" and about >= 2
     assert ended == f"{begun} 2/2"
     copy = Path(shutil.copy(PROGRAM, tmp_path / PROGRAM.name.replace("fp16", "fp32")))
     asked = [make_config(tmp_path / each.stem, program=each) for each in (PROGRAM, copy)]
-    measure_runs(asked, ReplayTarget(SME2), Start(), Lines())
+    with watching(Lines()):
+        measure_runs(asked, ReplayTarget(SME2), Start())
     said = capfd.readouterr().err
     says(said, f"gathering evidence: {PROGRAM.stem}\n", f"gathering evidence: {copy.stem}\n")
     says(said, f"measuring {PROGRAM.stem} and {copy.stem} in turns\n")

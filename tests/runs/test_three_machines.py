@@ -135,7 +135,7 @@ def test_what_quick_skips_is_told_with_the_command_that_shows_it(profiled: Profi
 
 def test_how_long_emulation_takes_is_said_before_it_begins(profiled: Profiled, monkeypatch) -> None:
     stages: list[str] = []
-    monkeypatch.setattr("model_profiling.core.stdio.Silent.stage", lambda _self, text: stages.append(text))
+    monkeypatch.setattr("model_profiling.core.stdio.Progress.stage", lambda _self, text: stages.append(text))
     profiled(X86_64)
     assert stages and not any(" min " in stage for stage in stages)  # seconds
     stages.clear()
@@ -146,7 +146,7 @@ def test_how_long_emulation_takes_is_said_before_it_begins(profiled: Profiled, m
 
 def test_past_its_budget_a_slow_model_is_told_how_many_launches_it_needs(profiled, monkeypatch) -> None:
     shown: list[tuple[int, int, str]] = []
-    monkeypatch.setattr("model_profiling.core.stdio.Silent.advance", lambda _, *step: shown.append(step))
+    monkeypatch.setattr("model_profiling.core.stdio.Progress.advance", lambda _, *step: shown.append(step))
     monkeypatch.setattr("model_profiling.runs.measure.seconds_of", lambda _entries: 7700.0)
     profiled(SME2)
     measuring = [step for step in shown if "launch" in str(step[2:])]

@@ -18,6 +18,7 @@ from stand_ins import started
 
 from model_profiling.core.errors import InputError, InUseError
 from model_profiling.core.files import LockFile
+from model_profiling.core.stdio import Progress, watching
 from model_profiling.doctor.checks import in_use
 from model_profiling.targets.machine_lock import holder, lock_of, may_wait, measuring_alone, working_beside
 
@@ -27,7 +28,7 @@ def own_state(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path))
 
 
-class Other:
+class Other(Progress):
     """Somebody else, in a thread: wants in, and stays until told."""
 
     def __init__(self, lock: Callable[..., AbstractContextManager[None]], *words: object) -> None:
@@ -37,11 +38,11 @@ class Other:
         self._thread.start()
 
     def _run(self, lock: Callable[..., AbstractContextManager[None]], words: tuple[object, ...]) -> None:
-        with contextlib.suppress(InUseError), lock("works", *words, waiting=self._told):
+        with watching(self), contextlib.suppress(InUseError), lock("works", *words):
             self.inside.set()
             self.leave.wait(20)
 
-    def _told(self, text: str) -> None:
+    def stage(self, text: str) -> None:
         self.told.append(text)
         self.waits.set()
 
