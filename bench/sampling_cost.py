@@ -25,7 +25,7 @@ import numpy as np
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
-from model_profiling.analysis.sampling import FEWEST
+from model_profiling.analysis.matching import FEWEST
 from model_profiling.core.errors import ProfilingError
 from model_profiling.etdump import read_boundaries
 from model_profiling.runner.samples import Samples

@@ -183,17 +183,17 @@ def json_facts(row: OperatorRow, *, timed: bool = True) -> dict[str, Any]:
 _Self = TypeVar("_Self", bound="MeasuredSeries")
 
 
-class _WithSeries(Protocol):
+class WithSeries(Protocol):
     @property
     def series(self) -> Series: ...
 
 
-class _Timed(_WithSeries, Protocol):
+class _Timed(WithSeries, Protocol):
     @property
     def times(self) -> Times: ...
 
 
-SERIES_FACTS: tuple[Fact[_WithSeries], ...] = (
+SERIES_FACTS: tuple[Fact[WithSeries], ...] = (
     Fact("experiment", "text", "the experiment's name", lambda row: row.series.experiment),
     Fact("threads", "whole", "its number of threads", lambda row: row.series.threads),
 )

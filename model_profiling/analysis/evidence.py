@@ -53,13 +53,7 @@ class SeriesEvidence:
     @property
     def instruction_sets(self) -> Mapping[str, int]:
         """Number of different kernels called per instruction set, without packing."""
-        return Counter(
-            use.kernel.isa
-            for use in self.uses
-            if use.evidence == "executed"
-            and use.kernel.library != "operator"
-            and use.kernel.role != "packing"
-        )
+        return Counter(use.kernel.isa for use in self.uses if use.computes)
 
 
 @dataclass(frozen=True, slots=True)

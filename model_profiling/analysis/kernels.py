@@ -21,7 +21,7 @@ from model_profiling.core.safe_read import MIB, read_text
 from model_profiling.program.category import operator_type
 from model_profiling.program.delegates import describe
 from model_profiling.runner.xnnpack_log import XnnTrace
-from model_profiling.runs.records import KernelCall, KernelWork
+from model_profiling.runs.records import KernelCall
 
 # Names, parsed by grammar, not by substring: what the grammar does not know is `unknown`, never guessed.
 
@@ -217,28 +217,18 @@ _SIZES: dict[str, Callable[[int, int, int], Sizes]] = {
 """Reads a KleidiAI kernel's first three arguments as m, n and k, by its operation; `_` is none of the three.
 Where rows are gathered through pointers, k is the number of pieces times their length; an indirect product
 (`imatmul`) has four sizes, and its k was not kept."""
-_CELL = re.compile(
-    r"(?:m=(?P<m>\d{1,19}) ?)?(?:n=(?P<n>\d{1,19}) ?)?(?:k=(?P<k>\d{1,19}))?: (?P<calls>\d{1,19})"
-)
 _NO_ROOM = (0, 0, 0)
 
 
-def work_of(symbol: str, sizes: Iterable[Sequence[int]]) -> tuple[KernelWork, ...]:
+def sizes_cell(symbol: str, sizes: Iterable[Sequence[int]]) -> str:
+    """`m=16 n=128 k=576: 49; m=...`: the sizes that a kernel was called with, each with its calls."""
     read = _SIZES.get(classify(symbol).operation)
-    found: Counter[Sizes] = Counter()
+    found: Counter[str] = Counter()
     for *size, calls in (size for size in sizes if len(size) == 4):
-        found[read(*size) if read and tuple(size) != _NO_ROOM else (None, None, None)] += calls
-    return tuple(KernelWork(m, n, k, calls) for (m, n, k), calls in found.most_common())
-
-
-def work_cell(work: Iterable[KernelWork]) -> str:
-    """`m=16 n=128 k=576: 49; m=...`: sizes, each with its calls."""
-    cells = []
-    for each in work:
-        sizes = (("m", each.m), ("n", each.n), ("k", each.k))
-        text = " ".join(f"{name}={size}" for name, size in sizes if size is not None)
-        cells.append(f"{text}: {each.calls}")
-    return "; ".join(cells)
+        known = read(*size) if read and tuple(size) != _NO_ROOM else (None, None, None)
+        named = zip("mnk", known, strict=True)
+        found[" ".join(f"{name}={value}" for name, value in named if value is not None)] += calls
+    return "; ".join(f"{text}: {calls}" for text, calls in found.most_common())
 
 
 Evidence = Literal["executed", "configured"]
@@ -251,12 +241,19 @@ class KernelUse:
     kernel: Kernel
     evidence: Evidence
     calls: int | None
-    worked_on: tuple[KernelWork, ...] = ()
+    worked_on: str = ""
+    """Sizes that it was called with, as `sizes_cell` writes them."""
+
+    @property
+    def computes(self) -> bool:
+        """Whether it is an executed kernel that does more than pack operands."""
+        ran = self.evidence == "executed" and self.kernel.library != "operator"
+        return ran and self.kernel.role != "packing"
 
     @property
     def as_call(self) -> KernelCall:
         """Its form in files."""
-        return KernelCall(self.kernel.name, self.evidence, self.calls, self.worked_on)
+        return KernelCall(self.kernel.name, self.evidence, self.calls)
 
 
 @dataclass(frozen=True, slots=True)
@@ -266,6 +263,10 @@ class KernelPair:
     kernel: Kernel
     on: KernelUse | None
     off: KernelUse | None
+
+    @property
+    def executed(self) -> bool:
+        return any(use is not None and use.evidence == "executed" for use in (self.on, self.off))
 
 
 @dataclass(frozen=True, slots=True)
@@ -286,7 +287,7 @@ def executed_kernels(
     """Uses from a trace run's list of called symbols, and the `sizes` they were called with."""
     ran = ((symbol, count) for symbol, count in calls.items() if count != 0)
     return _ordered(
-        KernelUse(classify(symbol), "executed", count, work_of(symbol, (sizes or {}).get(symbol, ())))
+        KernelUse(classify(symbol), "executed", count, sizes_cell(symbol, (sizes or {}).get(symbol, ())))
         for symbol, count in ran
     )
 
@@ -312,12 +313,7 @@ def compare_kernels(on: Iterable[KernelUse], off: Iterable[KernelUse]) -> tuple[
     left, right = _strongest(on), _strongest(off)
     kernels = {name: use.kernel for name, use in {**right, **left}.items()}
     pairs = [KernelPair(kernel, left.get(name), right.get(name)) for name, kernel in kernels.items()]
-
-    def order(pair: KernelPair) -> tuple[bool, bool, int, int, str]:
-        evidence = {use.evidence for use in (pair.on, pair.off) if use is not None}
-        return ("executed" not in evidence, *_order(pair.kernel))
-
-    return tuple(sorted(pairs, key=order))
+    return tuple(sorted(pairs, key=lambda pair: (not pair.executed, *_order(pair.kernel))))
 
 
 def sme_verdict(uses: Iterable[KernelUse], *, traced: bool) -> SmeVerdict:
@@ -399,7 +395,7 @@ def kernels_csv(model_id: str, uses: Iterable[KernelUse]) -> str:
             model_id, use.kernel.name, use.kernel.role, "" if use.calls is None else str(use.calls),
             use.kernel.dtype, use.kernel.operation, use.kernel.variant, use.kernel.shape,
             use.kernel.arch_chain, _flag(use.kernel.has_sme), _flag(use.kernel.has_sme2), use.evidence,
-            work_cell(use.worked_on),
+            use.worked_on,
         )
         for use in uses
     )  # fmt: skip
@@ -418,7 +414,7 @@ def use_of(call: KernelCall) -> KernelUse:
     kernel = classify_operator(call.name) or classify(call.name)
     if call.evidence == "configured":
         return KernelUse(kernel, "configured", None)
-    return KernelUse(kernel, "executed", call.calls, call.worked_on)
+    return KernelUse(kernel, "executed", call.calls)
 
 
 def _flag(value: bool | None) -> str:
@@ -435,11 +431,7 @@ def _use(where: str, row: dict[str, str]) -> KernelUse:
             f"{where}: evidence {evidence[:40]!r} with count {count[:40]!r}",
             "evidence must be executed or configured, and count a whole number",
         )
-    # What `work_cell` wrote; anything else is skipped.
-    cells = (_CELL.fullmatch(cell.strip()) for cell in row.get("worked_on", "").split(";"))
-    numbers = ([int(number) if number else None for number in cell.groups()] for cell in cells if cell)
-    worked_on = tuple(KernelWork(m, n, k, calls or 0) for m, n, k, calls in numbers)
-    return use_of(KernelCall(name, "executed", int(count) if count else None, worked_on))
+    return use_of(KernelCall(name, "executed", int(count) if count else None))
 
 
 def kernel_uses(trace: XnnTrace) -> tuple[KernelUse, ...]:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
-from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -15,11 +14,11 @@ from model_profiling.analysis.causes.outside import outside
 from model_profiling.analysis.coverage import Sme2Coverage, coverage_of
 from model_profiling.analysis.evidence import PlaceEvidence, gather_evidence
 from model_profiling.analysis.findings import Finding, Free, SeriesCase, identities
+from model_profiling.analysis.matching import InsideSeries, inside_series
 from model_profiling.analysis.operators import DumpAnalysis, analyse_dump
 from model_profiling.analysis.pairing import Pairing, pair_series
-from model_profiling.analysis.sampling import InsideSeries, inside_series
 from model_profiling.analysis.series import SeriesAnalysis, series_of
-from model_profiling.config.series import Diagnostic, Pair, Series, first_of_each
+from model_profiling.config.series import Diagnostic, Pair, Series
 from model_profiling.core.errors import FormatError
 from model_profiling.core.formatting import plural
 from model_profiling.core.stdio import current_progress
@@ -79,18 +78,11 @@ class RunAnalysis:
         return f"<{type(self).__name__} {self.run.in_short}: {short or known}>"
 
     def pairing(self, pair: Pair) -> Pairing | None:
-        return self._pairing_of.get((pair.baseline, pair.candidate))
+        both = pair.baseline, pair.candidate
+        return next((p for p in self.pairings if (p.baseline.series, p.candidate.series) == both), None)
 
     def of(self, series: Series) -> SeriesAnalysis | None:
-        return self._analysis_of.get(series)
-
-    @cached_property
-    def _pairing_of(self) -> dict[tuple[Series, Series], Pairing]:
-        return first_of_each(((p.baseline.series, p.candidate.series), p) for p in self.pairings)
-
-    @cached_property
-    def _analysis_of(self) -> dict[Series, SeriesAnalysis]:
-        return first_of_each((found.series, found) for found in self.series)
+        return next((found for found in self.series if found.series == series), None)
 
 
 def answers_in_short(answers: Iterable[tuple[str, Speedup]]) -> str:

@@ -6,6 +6,7 @@ over the middle half of all runs by end-to-end time: slow runs do not count, and
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
@@ -168,6 +169,12 @@ class SeriesAnalysis:
             FRAMEWORK: self.breakdown.framework,
             UNATTRIBUTED: self.breakdown.unattributed,
         }
+
+    @property
+    def operator_counts(self) -> dict[str, int]:
+        """How many operators each category has."""
+        counts = Counter(operator.category for operator in self.operators)
+        return {category.value: counts[category] for category in self.breakdown.categories}
 
     @cached_property
     def e2e_ms(self) -> float:

@@ -85,14 +85,10 @@ def cost_changes(
     for aspect, limit in limits.items():
         ours, theirs = before[aspect], after[aspect]
         if theirs > ours * (1 + limit):
-            what, words = ("peak memory", size) if aspect == "memory" else ("loading", _in_ms)
-            yield StructureChange(
-                aspect, f"grew by {theirs / ours - 1:.1%}", what, words(ours), words(theirs)
-            )
-
-
-def _in_ms(ms: float) -> str:
-    return f"{milliseconds(ms)} ms"
+            what, before_and_after = "peak memory", (size(ours), size(theirs))
+            if aspect == "load":
+                what, before_and_after = "loading", (f"{milliseconds(ours)} ms", f"{milliseconds(theirs)} ms")
+            yield StructureChange(aspect, f"grew by {theirs / ours - 1:.1%}", what, *before_and_after)
 
 
 def _between(before: Operator, after: Operator) -> Iterator[StructureChange]:

@@ -40,7 +40,7 @@ from model_profiling.program.etrecord import read_etrecord
 from model_profiling.report.breakdown import pair_table
 from model_profiling.report.csv_files import TEXT_COLUMNS, csv_paths, write_rows, write_stats, write_timeline
 from model_profiling.report.document import make_table, render_markdown, render_terminal
-from model_profiling.report.kernel_view import KernelSection, evidence_of_file, kernel_document
+from model_profiling.report.run_report import KernelSection, evidence_of_file, kernel_document
 from model_profiling.report.sections import changes_table, series_blocks
 from model_profiling.runner.xnnpack_log import read_xnntrace
 from model_profiling.runs import Run, Times

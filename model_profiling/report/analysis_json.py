@@ -9,10 +9,9 @@ from pathlib import Path
 
 from model_profiling.analysis.coverage import Outlook, Part, Projection, Sme2Coverage
 from model_profiling.analysis.kernels import operator_kernels
-from model_profiling.analysis.matching import NOT_KNOWN
+from model_profiling.analysis.matching import NOT_KNOWN, InsideSeries
 from model_profiling.analysis.pairing import Pairing
 from model_profiling.analysis.run import RunAnalysis, pair_answer
-from model_profiling.analysis.sampling import InsideSeries
 from model_profiling.analysis.series import FRAMEWORK, UNATTRIBUTED, SeriesAnalysis
 from model_profiling.config.series import Pair, warning_lines
 from model_profiling.core.records import record_json

@@ -10,7 +10,6 @@ import math
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
-from typing import Protocol
 
 from model_profiling.analysis.coverage import RAN, Projection, Sme2Coverage
 from model_profiling.analysis.findings import Finding
@@ -31,6 +30,7 @@ from model_profiling.core.formatting import (
     span,
     speedup,
 )
+from model_profiling.facts import WithSeries
 from model_profiling.report.data import PairReport, ReportData, headline_pair
 from model_profiling.report.document import Code, Number, ShownTable, TableColumn, Text, make_table
 from model_profiling.statistics.measure import LatencySummary
@@ -127,18 +127,13 @@ def times_faster(speedup: float, *, rough: bool = False) -> str:
     return f"{speedup:.{decimals}f}x" if math.isfinite(speedup) else "without a bound"
 
 
-class _HasSeries(Protocol):
-    @property
-    def series(self) -> Series: ...
-
-
 def number_cell(value: int | None) -> str:
     return MISSING if value is None else str(value)
 
 
-def series_columns(known: Collection[Series]) -> tuple[TableColumn[_HasSeries], ...]:
+def series_columns(known: Collection[Series]) -> tuple[TableColumn[WithSeries], ...]:
     """Return the columns that tell the series of a run apart; none if there is one series."""
-    columns: tuple[TableColumn[_HasSeries], ...] = (
+    columns: tuple[TableColumn[WithSeries], ...] = (
         TableColumn("experiment", lambda row: row.series.experiment),
         Number("threads", lambda row: number_cell(row.series.threads)),
     )
@@ -278,11 +273,7 @@ def _rounded(spent: Sequence[Spent], whole: ShownTime) -> list[ShownTime]:
 
 
 def series_table(series: SeriesAnalysis) -> ShownTable:
-    shown = break_down(series)
-    counts = {
-        category.value: sum(operator.category is category for operator in series.operators)
-        for category in series.breakdown.categories
-    }
+    shown, counts = break_down(series), series.operator_counts
     rows = [
         (name, *time.cells, str(counts.get(name, MISSING)))
         for name, time in shown.parts.items()

@@ -10,7 +10,6 @@ from dataclasses import dataclass
 
 from model_profiling.analysis.series import SeriesAnalysis
 from model_profiling.config import names
-from model_profiling.config.series import Series
 from model_profiling.core.formatting import MISSING, milliseconds, plural, speedup
 from model_profiling.report import document as doc
 from model_profiling.report.breakdown import break_down, median_cell, series_columns, sme2_switch, spread_cell
@@ -125,11 +124,6 @@ def _label(run: NamedRun) -> str:
     return marked(run.name, run.data.is_arm)
 
 
-def _of_run(run: NamedRun, series: Series) -> str:
-    """Return the run's name, and the series if the run has several."""
-    return ", ".join(filter(None, (_label(run), series.among(run.data.run.series))))
-
-
 def _latency_rows(
     run: NamedRun, named: Sequence[doc.TableColumn[ExperimentReport]]
 ) -> Iterator[tuple[doc.Text, ...]]:
@@ -140,49 +134,39 @@ def _latency_rows(
         yield name, device, *unknown, "no latency: not measured on hardware", MISSING
         return
     for found in run.data.experiments:
-        cells = (*(column.cell(found) for column in named), _switch(found, run.data))
+        switch = sme2_switch(found.sme2, absent=run.data.has_sme2 is False)
+        cells = (*(column.cell(found) for column in named), switch)
         measured = found.latency.measured if found.latency else MISSING
         yield name, device, *cells, median_cell(found.untraced), spread_cell(found.untraced), measured
 
 
-def _switch(found: ExperimentReport, data: ReportData) -> str:
-    return sme2_switch(found.sme2, absent=data.has_sme2 is False)
-
-
 def _pictured_series(run: NamedRun) -> list[tuple[str, SeriesAnalysis]]:
-    """Return the series to chart: both sides of the headline comparison, or else one series."""
+    """Return the series to chart, with names: both sides of the headline comparison, or else one series."""
     pair = headline_pair(run.data)
     if pair is not None and (pairing := pair.side_by_side) is not None:
         return list(zip(pairing.sides, (pairing.baseline, pairing.candidate), strict=True))
     series = headline_series(run.data)
-    return [("", series)] if series is not None else []
+    return [(series.series.among(run.data.run.series), series)] if series is not None else []
 
 
 def _where_time_goes(runs: _Runs) -> Iterator[doc.Block]:
     """Each run is a row and a bar, so that any number of runs fits."""
-    shown = [
-        (run, side, break_down(series))
+    shown = {
+        ", ".join(filter(None, (_label(run), side))): break_down(series)
         for run in runs
         for side, series in _pictured_series(run)
         if series.times.are_shown
-    ]
+    }
     if not shown:
         return
     yield doc.Heading("Where the time goes")
-    bars = {drawn_name(f"{_label(run)}{f', {side}' if side else ''}"): found for run, side, found in shown}
+    bars = {drawn_name(name): found for name, found in shown.items()}
     yield stacked(bars, "categories", "Where the time goes")
-    parts = list(dict.fromkeys(part for _, _, found in shown for part in found.parts))
     rows = [
-        (
-            f"{_label(run)}, {side}" if side else _of_run(run, found.series.series),
-            *(
-                "{} ({})".format(*found.parts[part].cells) if part in found.parts else MISSING
-                for part in parts
-            ),
-            found.end_to_end.cells[0],
-        )
-        for run, side, found in shown
+        (name, *("{} ({})".format(*part.cells) for part in found.parts.values()), found.end_to_end.cells[0])
+        for name, found in shown.items()
     ]
+    parts = next(iter(shown.values())).parts
     # Cells are texts, not numbers, so that a share may stand below its time and the table fits the page.
     yield doc.make_table(("run", *parts, "End to end"), rows)
     yield doc.Paragraph(

@@ -24,7 +24,7 @@ from model_profiling.report.comparison import (
 )
 from model_profiling.report.run_charts import stacked
 from model_profiling.report.sections import changes_table
-from model_profiling.statistics.speedup import Speedup, Verdict
+from model_profiling.statistics.speedup import Verdict
 
 _SHOWN = 20
 """How many changes apart from time a page shows."""
@@ -43,8 +43,8 @@ def comparison_document(comparison: Comparison) -> list[doc.Block]:
         _how_compared(found) for found in comparison.series if found.end_to_end.ratio is not None
     )
     blocks += [doc.Paragraph(note) for note in notes]
-    reasons = _not_compared(comparison)
-    blocks += doc.make_list((*reasons, *warnings(comparison)))
+    reasons = warning_lines(_incomparable(comparison), subjects(comparison))
+    blocks += doc.make_list((*(line.text for line in reasons), *warnings(comparison)))
     blocks += differences_table(comparison.differing_facts)
     for found in comparison.series:
         if details := tuple(_details(found)):
@@ -83,10 +83,6 @@ def comparison_page(comparison: Comparison) -> tuple[str, list[doc.Block]]:
     return title, [*blocks, stacked(bars, "categories", "Where the time goes")] if bars else blocks
 
 
-def _not_compared(comparison: Comparison) -> tuple[str, ...]:
-    return tuple(line.text for line in warning_lines(_incomparable(comparison), subjects(comparison)))
-
-
 def _incomparable(comparison: Comparison) -> Iterator[Diagnostic]:
     if _only_apart_from_time(comparison):
         reason = comparison.not_comparable[0].end_to_end.reason
@@ -112,7 +108,12 @@ def _details(found: SeriesComparison) -> Iterator[doc.Block]:
     timed = found.comparable or found.end_to_end.ratio is not None
     verdicts = {pair.speedup.verdict for pair in found.operators if pair.speedup} - {Verdict.NOT_COMPARABLE}
     too_few = timed and not verdicts
-    moved = [pair for pair in found.operators if too_few or pair.change != "same" or _changed(pair.speedup)]
+    changed = Verdict.FASTER, Verdict.SLOWER
+    moved = [
+        pair
+        for pair in found.operators
+        if too_few or pair.change != "same" or (pair.speedup and pair.speedup.verdict in changed)
+    ]
     ordered = sorted(moved, key=lambda pair: -abs(pair.delta_ms))[:_OPERATORS_SHOWN]
     if ordered:
         yield changes_table(pairing, ordered, ("A", "B"), timed=timed)
@@ -121,10 +122,6 @@ def _details(found: SeriesComparison) -> Iterator[doc.Block]:
     few = f"too few {' or '.join(units)} to compare any"
     differ = few if too_few else f"{len(moved)} with another time or kernel"
     yield doc.Paragraph(f"{plural(len(found.operators), 'operator')}, {differ}{more}.")
-
-
-def _changed(found: Speedup | None) -> bool:
-    return found is not None and found.verdict in (Verdict.FASTER, Verdict.SLOWER)
 
 
 def warnings(comparison: Comparison) -> tuple[str, ...]:

@@ -6,7 +6,7 @@ import functools
 from collections.abc import Collection, Iterator, Mapping
 from dataclasses import asdict
 
-from model_profiling.analysis.sampling import FEWEST, InsideOperator, InsideSeries, SampledPart
+from model_profiling.analysis.matching import FEWEST, InsideOperator, InsideSeries, SampledPart
 from model_profiling.analysis.series_views import AtThreads, MemoryUse, ThreadCurve, thread_curve
 from model_profiling.config import names
 from model_profiling.config.series import Series

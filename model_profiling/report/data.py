@@ -11,9 +11,9 @@ from pathlib import Path
 from model_profiling.analysis.coverage import Outlook, outlook_of, sme2_by_operator
 from model_profiling.analysis.evidence import NotTested, PlaceEvidence, gather_evidence, not_tested
 from model_profiling.analysis.findings import Finding
+from model_profiling.analysis.matching import InsideSeries
 from model_profiling.analysis.pairing import Pairing
 from model_profiling.analysis.run import RunAnalysis, gather_inside, pair_answer
-from model_profiling.analysis.sampling import InsideSeries
 from model_profiling.analysis.series import SeriesAnalysis
 from model_profiling.config import names
 from model_profiling.config.series import Diagnostic, Pair, Series, WarningLine, warning_lines

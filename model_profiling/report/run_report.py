@@ -1,15 +1,25 @@
-"""A run as a page: the answers and one chart, then what to do, operators, SME2, latency, how sure, reproduce.
-
-Empty sections are left out.
+"""A run as a page: the answers and one chart, then what to do, operators, SME2, latency, how sure, reproduce
+(empty sections are left out); in short; and its kernels with SME2 on beside off.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import replace
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 
+from model_profiling.analysis.evidence import SeriesEvidence
+from model_profiling.analysis.kernels import (
+    UNKNOWN,
+    KernelPair,
+    KernelUse,
+    compare_kernels,
+    matrix_share,
+    sme_verdict,
+    unknown_kernels,
+)
 from model_profiling.config import names
+from model_profiling.config.series import Series
 from model_profiling.core.formatting import MISSING, listing, milliseconds, percent, plural, several
 from model_profiling.report import breakdown
 from model_profiling.report import document as doc
@@ -273,3 +283,84 @@ def run_cell(data: ReportData, report: Path | None = None) -> list[doc.Block]:
         *categories(data),
         *([doc.Paragraph(("The whole report: ", doc.Code(str(report))))] if report is not None else []),
     ]
+
+
+# The kernel view: which kernels ran in two runs side by side, and which were only configured.
+
+
+@dataclass(frozen=True, slots=True)
+class KernelSection:
+    """Two runs side by side; `on` has more CPU features switched on."""
+
+    label: str
+    on: SeriesEvidence
+    off: SeriesEvidence
+
+
+def evidence_of_file(series: Series, uses: Sequence[KernelUse]) -> SeriesEvidence:
+    """Return the evidence of one file. An empty one may mean no trace, so only executed kernels prove one."""
+    traced = any(use.evidence == "executed" and use.kernel.library != "operator" for use in uses)
+    return SeriesEvidence(series, None, tuple(uses), sme_verdict(uses, traced=traced), traced)
+
+
+def kernel_document(
+    sections: Sequence[KernelSection], *, title: str = "Kernel view", filter_op: str = ""
+) -> list[doc.Block]:
+    blocks: list[doc.Block] = [doc.Heading(title, 1)]
+    many = len(sections) > 1
+    for section in sections:
+        blocks += [doc.Heading(section.label)] if many else []
+        blocks += _kernel_section(section, filter_op, level=3 if many else 2)
+    return blocks
+
+
+def _kernel_section(section: KernelSection, filter_op: str, level: int) -> list[doc.Block]:
+    on, off = section.on.uses, section.off.uses
+    sides = str(section.on.series), str(section.off.series)
+    pairs = [
+        pair
+        for pair in compare_kernels(on, off)
+        if filter_op.lower() in f"{pair.kernel.name} {pair.kernel.role} {pair.kernel.operation}".lower()
+    ]
+    ran = [pair for pair in pairs if pair.executed]
+    blocks = doc.make_list(_what_ran(side) for side in (section.on, section.off))
+    if ran:
+        blocks += [doc.Heading("Executed", level), _kernel_table(ran, sides)]
+    configured = [pair for pair in pairs if not pair.executed]
+    if configured:
+        blocks += [
+            doc.Heading("Configured only", level),
+            doc.Paragraph("XNNPACK put these into its tables: candidates, not proof that they ran."),
+            _kernel_table(configured, sides),
+        ]
+    if not pairs:
+        none = ("No kernel matches ", doc.Code(filter_op), ".") if filter_op else "No kernels."
+        blocks.append(doc.Paragraph(none))
+    if unknown := dict.fromkeys(unknown_kernels((*on, *off))):
+        blocks += [doc.Heading("Names the kit cannot read", level), *doc.make_list(map(doc.Code, unknown))]
+    return blocks
+
+
+def _what_ran(side: SeriesEvidence) -> str:
+    sme, total = matrix_share(side.uses)
+    took = f"; {sme} of {total} operators that run as matrix products took an SME path" if sme else ""
+    return f"{side.series}: {side.sme.text}{took}"
+
+
+def _kernel_table(pairs: Iterable[KernelPair], sides: tuple[str, str]) -> doc.Block:
+    rows = []
+    for pair in pairs:
+        kernel = pair.kernel
+        # A dash: this operator's label proves nothing about the instruction set.
+        isa = MISSING if kernel.library == "operator" and kernel.isa == UNKNOWN else kernel.isa
+        cells = _use_cell(pair.on), _use_cell(pair.off), isa, kernel.role, kernel.dtype
+        rows.append((doc.Code(kernel.name), *cells))
+    return doc.make_table(("kernel", *sides, "instruction set", "role", "dtype"), rows)
+
+
+def _use_cell(use: KernelUse | None) -> str:
+    if use is None:
+        return MISSING
+    if use.evidence == "configured":
+        return "configured"
+    return "ran" if use.calls is None else plural(use.calls, "call")

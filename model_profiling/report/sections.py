@@ -408,10 +408,7 @@ def series_blocks(series: SeriesAnalysis, most: int = 5) -> Iterator[doc.Block]:
         yield doc.Paragraph(
             f"from {series.times.origin}: its times are not valid latencies and are not shown"
         )
-        counts = [
-            (category.value, str(sum(operator.category is category for operator in series.operators)))
-            for category in series.breakdown.categories
-        ]
+        counts = ((name, str(count)) for name, count in series.operator_counts.items())
         yield doc.make_table(("category", "operators"), counts, numbers=(1,))
     portable = [operator for operator in series.operators if not operator.delegated]
     if portable and series.times.are_shown:

@@ -6,7 +6,6 @@ Values and names are those of the run's own files. Times are missing if they mea
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, TypeAlias
@@ -107,14 +106,10 @@ def _kinds(columns: Iterable[Field]) -> dict[str, ColumnKind]:
 
 
 def _categories(series: SeriesAnalysis) -> Iterator[run_facts.CategoryRow]:
-    counts = Counter(operator.category.value for operator in series.operators)
-    known = {category.value for category in series.breakdown.categories}
     for name, part in series.parts.items():
-        spent = series.spent(part)
+        spent, count = series.spent(part), series.operator_counts.get(name)
         ms, share = (spent.ms, spent.share) if series.times.are_shown else (None, None)
-        yield run_facts.CategoryRow(
-            series.series, series.times, name, ms, share, counts[name] if name in known else None
-        )
+        yield run_facts.CategoryRow(series.series, series.times, name, ms, share, count)
 
 
 def speedup_table(answers: Iterable[PairSpeedup]) -> Records:

@@ -174,23 +174,12 @@ def _check_times(path: Path, latency: Latency) -> None:
 
 
 @dataclass(frozen=True, slots=True)
-class KernelWork:
-    """Calls of a kernel with m rows, n columns and depth k; a size is None if absent or not kept."""
-
-    m: int | None
-    n: int | None
-    k: int | None
-    calls: int
-
-
-@dataclass(frozen=True, slots=True)
 class KernelCall:
     """One kernel of a process: executed (with the number of calls if counted) or only configured."""
 
     name: str
     evidence: Literal["executed", "configured"]
     calls: int | None = None
-    worked_on: tuple[KernelWork, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

@@ -22,7 +22,7 @@ from model_profiling.report.analysis_json import analysis_summary
 from model_profiling.report.csv_files import write_csv_files
 from model_profiling.report.data import ReportData, report_data
 from model_profiling.report.document import render_markdown
-from model_profiling.report.kernel_view import KernelSection, evidence_of_file, kernel_document
+from model_profiling.report.run_report import KernelSection, evidence_of_file, kernel_document
 from model_profiling.report.tables import AnalysedRun
 from model_profiling.runs import Evidence, Manifest, Run, Times
 from model_profiling.runs.folders import no_run, refuse_links_out

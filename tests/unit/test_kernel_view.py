@@ -19,7 +19,7 @@ from model_profiling.config.series import Pair, Series
 from model_profiling.core.errors import FormatError, InputError
 from model_profiling.core.records import write_record
 from model_profiling.report.document import render_markdown
-from model_profiling.report.kernel_view import KernelSection, evidence_of_file, kernel_document
+from model_profiling.report.run_report import KernelSection, evidence_of_file, kernel_document
 from model_profiling.runner.result import OutputFacts
 from model_profiling.runs import Manifest, Result
 from model_profiling.workflow.analyse import kernel_sections
