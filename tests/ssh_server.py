@@ -6,7 +6,6 @@ import contextlib
 import os
 import pwd
 import shutil
-import signal
 import socket
 import subprocess
 import sys
@@ -15,6 +14,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 import arm_programs
+import psutil
 from debian_programs import unpack_closure
 from held_port import HeldPort
 
@@ -23,41 +23,7 @@ from model_profiling.core.errors import SetupError
 from model_profiling.runner import fetching
 from model_profiling.runner.cache import cache_root, cached
 
-_SERVER = """\
-Port {port}
-ListenAddress 127.0.0.1
-HostKey {folder}/host_key
-AuthorizedKeysFile {folder}/user_key.pub
-PidFile none
-StrictModes no
-UsePAM no
-PasswordAuthentication no
-KbdInteractiveAuthentication no
-PermitUserEnvironment no
-MaxStartups 100
-{environment}
-"""
-_CLIENT = """\
-Host *
-  HostName 127.0.0.1
-  Port {port}
-  User {user}
-  IdentitiesOnly yes
-  UserKnownHostsFile {folder}/known_hosts
-  GlobalKnownHostsFile none
-Host stranger
-  UserKnownHostsFile {folder}/nobody
-Host changed
-  UserKnownHostsFile {folder}/changed
-Host * !keyless
-  IdentityFile {folder}/user_key
-Host keyless
-  IdentityFile {folder}/other_key
-Host nowhere
-  HostName nowhere.invalid
-Host closed
-  Port {closed}
-"""
+_FORMS = Path(__file__).with_name("data") / "ssh"
 # The server ends when standard input does, however the test process came to its end.
 _TETHERED = """\
 exec 3<&0
@@ -110,10 +76,10 @@ class SshServer:
         words = words if self.qemu else []
         words += [f"PATH={self.commands}:/usr/bin:/bin"] if self.commands else []
         environment = f"SetEnv {' '.join(words)}" if words else ""
-        server = _SERVER.format(port=port, folder=self.folder, environment=environment)
-        (self.folder / "sshd_config").write_text(server)
-        client = _CLIENT.format(port=port, folder=self.folder, user=user, closed=closed)
-        (self.folder / "config").write_text(_last_first(client))
+        values = {"port": port, "closed": closed, "user": user, "folder": self.folder}
+        for file in ("sshd_config", "config"):
+            form = (_FORMS / file).read_text()
+            (self.folder / file).write_text(form.format(**values, environment=environment))
         for file, key in (("known_hosts", "host_key"), ("changed", "other_host")):
             public = (self.folder / f"{key}.pub").read_text()
             (self.folder / file).write_text(f"[127.0.0.1]:{port} {public}")
@@ -155,15 +121,18 @@ class SshServer:
     def cut(self) -> None:
         """Kill every connection, and leave the server to take new ones."""
         assert self._child is not None
-        servers = [pid for pid in _descendants(self._child.pid) if "sshd" in _name(pid)]
-        for pid in servers[1:]:  # the first has started the others
-            with contextlib.suppress(ProcessLookupError):
-                os.kill(pid, signal.SIGKILL)
+        started = psutil.Process(self._child.pid).children(recursive=True)
+        for one in [each for each in started if "sshd" in _name(each)][
+            1:
+        ]:  # the first has started the others
+            with contextlib.suppress(psutil.NoSuchProcess):
+                one.kill()
 
     def stop(self) -> None:
         """The server and every connection."""
         if self._child is not None:
-            self.cut()
+            if self._child.poll() is None:
+                self.cut()
             self._child.communicate(timeout=20)
             self._child = None
 
@@ -181,30 +150,8 @@ def sshd(folder: Path, qemu: Path | None = None) -> SshServer:
     return server
 
 
-def _last_first(config: str) -> str:
-    """ssh takes the first value it meets, so what holds for every host comes last."""
-    general, *special = config.split("Host ")[1:]
-    return "".join(f"Host {part}" for part in (*special, general))
-
-
-def _name(pid: int) -> str:
+def _name(one: psutil.Process) -> str:
     try:
-        return Path(f"/proc/{pid}/comm").read_text().strip()
-    except OSError:
+        return one.name()
+    except psutil.NoSuchProcess:
         return ""
-
-
-def _descendants(pid: int) -> list[int]:
-    parents: dict[int, list[int]] = {}
-    for stat in Path("/proc").glob("[0-9]*/stat"):
-        try:
-            fields = stat.read_text().rpartition(")")[2].split()
-        except OSError:
-            continue
-        parents.setdefault(int(fields[1]), []).append(int(stat.parent.name))
-    found, waiting = [], [pid]
-    while waiting:
-        children = parents.get(waiting.pop(), [])
-        found += children
-        waiting += children
-    return found

@@ -35,8 +35,11 @@ class Opened:
     complaints: list[str] = field(default_factory=list)
     requests: list[str] = field(default_factory=list)
 
-    def ask(self, script: str) -> Any:
-        return self.page.evaluate(script)
+    def ask(self, script: str, argument: Any = None) -> Any:
+        """What a script answers, or that in a file of this folder (`cut.js`)."""
+        if script.endswith(".js"):
+            script = Path(__file__).with_name(script).read_text()
+        return self.page.evaluate(script, argument)
 
     def texts(self, selector: str) -> list[str]:
         return self.page.locator(selector).all_inner_texts()

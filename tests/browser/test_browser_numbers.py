@@ -16,27 +16,7 @@ from browser.shown_numbers import Files, Json, Shown, unexplained
 
 Open, Written = Callable[..., Opened], Callable[[str], Path]
 
-_TABLES = """
-(among) => [...document.querySelectorAll(among)].filter((table) => table.checkVisibility()).map((table) => {
-  const cells = (row) => [...row.cells].map((cell) => cell.textContent);
-  const above = table.closest('details:not(.numbers)')?.querySelector('summary');
-  return {
-    chart: Boolean(table.closest('figure.chart')),
-    section: table.closest('section').querySelector('h2')?.textContent ?? 'In short',
-    below: above?.textContent ?? '',
-    source: table.dataset.source ?? '',
-    headers: cells(table.tHead.rows[0]),
-    rows: [...table.tBodies[0].rows].filter((row) => row.className !== 'inside').map(cells),
-  };
-})"""
 _OPEN = "for (const each of document.querySelectorAll('details')) each.open = true"
-_FACTS = """
-() => [...document.querySelectorAll('.sides > div')].map((side) => {
-  const names = [...side.querySelectorAll('dt')];
-  const facts = names.map((name) => [name.textContent, name.nextElementSibling.textContent]);
-  const { series, operator } = side.dataset;
-  return { series, operator: Number(operator), facts: Object.fromEntries(facts) };
-})"""
 
 
 def tables(found: Opened) -> Iterator[tuple[Shown, bool]]:
@@ -53,7 +33,7 @@ def tables(found: Opened) -> Iterator[tuple[Shown, bool]]:
         found.ask(_OPEN)
         found.page.wait_for_timeout(30)
         among = ".explorer table" if choice else "main table"
-        for table in found.page.evaluate(_TABLES, among):
+        for table in found.ask("tables.js", among):
             view = table["source"].partition("#/")[2] or table["below"]
             rows = tuple(map(tuple, table["rows"]))
             shown = Shown(table["section"], table["source"], tuple(table["headers"]), rows, view)
@@ -123,7 +103,7 @@ def test_what_a_row_opens_is_in_the_summary(opened: Open, written: Written) -> N
     found.ask("for (const each of document.querySelectorAll('.open')) each.click()")
     told = Files(found.folder).analysis["series"]
     series = {f"{each['experiment']}, {each['threads']} thread": each for each in told}
-    sides = found.ask(_FACTS)
+    sides = found.ask("facts.js")
     assert len(sides) == 22
     for side in sides:
         operator = series[side["series"]]["operators"][side["operator"]]

@@ -25,41 +25,7 @@ from model_profiling.targets.execution import Route, Transport
 from model_profiling.targets.host import HostTarget
 from model_profiling.workflow.measure import RunOptions, run_config
 
-# Stands in front of cpuinfo: SHIFT moves its flags as another layout would, LIE claims SME2.
-CPUINFO_SHIM = r"""
-#include <dlfcn.h>
-#include <stdlib.h>
-#include <string.h>
-int cpuinfo_initialize(void) {
-  int (*real)(void) = dlsym(RTLD_NEXT, "cpuinfo_initialize");
-  unsigned char* isa = dlsym(RTLD_DEFAULT, "cpuinfo_isa");
-  static int done;
-  int answer = real();
-  if (!done++) {
-    if (getenv("SHIM_SHIFT")) memmove(isa + 16, isa + 12, 16);
-    if (getenv("SHIM_LIE")) { isa[5] = isa[6] = 1; isa[16] = 64; }
-  }
-  return answer;
-}
-"""
-
-# Stands in front of the runtime and throws what nobody foresaw.
-THROWING_SHIM = """
-#include <stdexcept>
-namespace executorch::runtime {
-void runtime_init() { throw std::runtime_error("thrown by the test"); }
-}
-"""
-
-
-# Leaves the errno of an allocation that failed and was then made elsewhere, as emulators do.
-ERRNO_SHIM = """
-#include <errno.h>
-#include <stddef.h>
-void* __libc_malloc(size_t);
-void* malloc(size_t size) { void* made = __libc_malloc(size); errno = ENOMEM; return made; }
-"""
-
+SHIMS = Path(__file__).parents[1] / "data/shims"
 # An operator that no runner of ExecuTorch's has.
 CUSTOM_OPERATOR = """
 import sys
@@ -121,19 +87,19 @@ def test_the_cure_for_the_operators_of_export_llm_names_its_option() -> None:
 def test_a_failure_with_a_cause_of_its_own_is_not_blamed_on_memory(host, custom, tmp_path) -> None:
     if sys.platform != "linux":
         pytest.skip("the shim is for Linux")
-    library = shim(ERRNO_SHIM, "c", tmp_path, find_compiler(this_platform()).command)
+    library = shim("errno.c", tmp_path, find_compiler(this_platform()).command)
     words = ["env", f"LD_PRELOAD={library}", host.build.path, "--model", custom]
     done = process.run(words, timeout=60)
     says(done.stderr, "cannot load method 'forward'", "OperatorMissing")
     assert done.returncode == 4
 
 
-def shim(text: str, language: str, folder: Path, compiler: tuple[str, ...]) -> Path:
-    """Compile `text` into a library that can stand in front of the others."""
-    source, library = folder / "shim", folder / "shim.so"
-    source.write_text(text)
-    flags = ["-x", language, "-shared", "-fPIC", "-D_GNU_SOURCE"]
-    built = process.run([*compiler, *flags, source, "-o", library, "-ldl"], timeout=60)
+def shim(source: str, folder: Path, compiler: tuple[str, ...]) -> Path:
+    """Compile a source of tests/data/shims into a library that can stand in front of the others."""
+    library = folder / "shim.so"
+    language = "c" if source.endswith(".c") else "c++"
+    words = ["-x", language, SHIMS / source, "-shared", "-fPIC", "-D_GNU_SOURCE", "-o", library, "-ldl"]
+    built = process.run([*compiler, *words], timeout=60)
     assert built.ok, built.tail()
     return library
 
@@ -143,7 +109,7 @@ def shimmed(arm, tmp_path, monkeypatch) -> HostTarget | EmulatedTarget:
     """A Linux machine with Arm's features, and the shim in front of its cpuinfo."""
     if sys.platform != "linux":
         pytest.skip("the shim is for Linux")
-    library = shim(CPUINFO_SHIM, "c", tmp_path, find_compiler(AARCH64_LINUX).command)
+    library = shim("cpuinfo.c", tmp_path, find_compiler(AARCH64_LINUX).command)
     # QEMU hands what QEMU_SET_ENV names to the emulated process alone.
     monkeypatch.setenv(*("LD_PRELOAD", str(library)) if ON_ARM else ("QEMU_SET_ENV", f"LD_PRELOAD={library}"))
     return arm
@@ -317,7 +283,7 @@ def test_a_standard_output_that_is_full(host: HostTarget) -> None:
 
 @pytest.mark.skipif(sys.platform != "linux", reason="the shim is for Linux")
 def test_an_error_nobody_foresaw_is_one_line(host: HostTarget, exported, tmp_path, monkeypatch) -> None:
-    monkeypatch.setenv("LD_PRELOAD", str(shim(THROWING_SHIM, "c++", tmp_path, find_compiler().command)))
+    monkeypatch.setenv("LD_PRELOAD", str(shim("throwing.cpp", tmp_path, find_compiler().command)))
     with pytest.raises(RunError, match="thrown by the test"):
         host.execute(Job(exported("toy_cnn", "fp32").pte), tmp_path, "job")
 

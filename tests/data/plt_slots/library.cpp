@@ -1,0 +1,2 @@
+extern "C" int own() { return 1; }
+extern "C" int asked() { return own(); }
