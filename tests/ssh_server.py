@@ -122,9 +122,8 @@ class SshServer:
         """Kill every connection, and leave the server to take new ones."""
         assert self._child is not None
         started = psutil.Process(self._child.pid).children(recursive=True)
-        for one in [each for each in started if "sshd" in _name(each)][
-            1:
-        ]:  # the first has started the others
+        servers = [each for each in started if "sshd" in _name(each)]
+        for one in servers[1:]:  # the first has started the others
             with contextlib.suppress(psutil.NoSuchProcess):
                 one.kill()
 
