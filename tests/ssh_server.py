@@ -140,6 +140,7 @@ def sshd(folder: Path, qemu: Path | None = None) -> SshServer:
     """One that runs; a test that cannot have it is skipped."""
     from conftest import missing
 
+    folder.mkdir(exist_ok=True)
     try:
         server = SshServer(folder, qemu)
         server.start()

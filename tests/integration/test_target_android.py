@@ -62,15 +62,11 @@ def test_a_phone_without_a_c_library_runs_the_kits_runner(arm_phone, exported, t
     outcome = target.execute(job, tmp_path / "here", "job")
     assert outcome.timings_are_latency is False and outcome.kernels_note is None
     assert any("sme2" in name for name in outcome.kernels) is not ON_ARM
-    assert (
-        outcome.etdump is not None
-        and outcome.etdump.stat().st_size
-        and outcome.outputs[0].stat().st_size == 4000
-    )
+    assert outcome.etdump is not None and outcome.etdump.stat().st_size
+    assert outcome.outputs[0].stat().st_size == 4000
     assert outcome.log.read_text().startswith(f"$ adb -s {arm_phone.serial} shell {KIT}/programs/")
-    turns = target.execute_lockstep(
-        LockstepJob((Job(named), Job(named, warmup=2)), cycles=2, turn_length=1), tmp_path, "turns"
-    )
+    both = LockstepJob((Job(named), Job(named, warmup=2)), cycles=2, turn_length=1)
+    turns = target.execute_lockstep(both, tmp_path, "turns")
     assert turns.launch.cycles == 2 and turns.outcomes[0].timings_are_latency is ON_ARM
     assert target.build is not None
     with pytest.raises(RunError, match="correct extra_args"):  # it started: a runner for glibc is helped, too
@@ -124,18 +120,12 @@ def test_two_phones_at_once_with_the_shipped_config(
     runs = []
     for number, model in enumerate(("Virtual 1", "Virtual 2")):
         phone, config = arm_phones(model), tmp_path / f"phone{number}.json"
-        target = {**raw["target"], "remote": phone.serial}
-        config.write_text(
-            json.dumps({**raw, "output_root": str(tmp_path / f"run{number}"), "target": target})
-        )
-        runs.append((phone, config, tmp_path / f"run{number}", model))
+        target, run_dir = {**raw["target"], "remote": phone.serial}, tmp_path / f"run{number}"
+        config.write_text(json.dumps({**raw, "output_root": str(run_dir), "target": target}))
+        runs.append((phone, config, run_dir, model))
+    words = ("scripts/android_pipeline.py", "--config")
     with ThreadPoolExecutor() as pool:
-        ended = list(
-            pool.map(
-                lambda each: script("scripts/android_pipeline.py", "--config", each[1], **adb.environment),
-                runs,
-            )
-        )
+        ended = list(pool.map(lambda each: script(*words, each[1], **adb.environment), runs))
     for (phone, _, run_dir, model), done in zip(runs, ended, strict=True):
         assert done.ok, done.tail(20)
         manifest = read_manifest(run_dir)
@@ -150,7 +140,7 @@ def test_two_phones_at_once_with_the_shipped_config(
     cleaned = sme2prof("clean", "--target", f"android:{phone.serial}")
     assert cleaned.ok and f"removed {KIT}: " in cleaned.stdout and not phone.path(KIT).exists()
     config.write_text(json.dumps({**raw, "output_root": "elsewhere", "target": {"name": "host"}}))
-    refused = script("scripts/android_pipeline.py", "--config", config)
+    refused = script(*words, config)
     assert refused.returncode == 2
     says(refused.stderr, "host", "android")
 

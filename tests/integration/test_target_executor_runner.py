@@ -87,12 +87,9 @@ def test_what_an_old_runner_lacks_is_said_in_one_line(runner: Path, exported, tm
 @NAMES_LINUX
 def test_an_empty_dump_is_the_runner_s_failure(runner: Path, exported, tmp_path: Path) -> None:
     """Its experiment fails, as one that crashes; the analysis of the others never meets the file."""
-    emptying = (
-        f"""{runner} "$@"; for word; do case $word in --etdump_path=*) : > "${{word#*=}}" ;; esac; done"""
-    )
-    job = Job(
-        exported("toy_cnn", "fp32").pte, runs=1, etdump=True, runner_path=command(tmp_path, "own", emptying)
-    )
+    emptying = """for word; do case $word in --etdump_path=*) : > "${word#*=}" ;; esac; done"""
+    own = command(tmp_path, "own", f'{runner} "$@"; {emptying}')
+    job = Job(exported("toy_cnn", "fp32").pte, runs=1, etdump=True, runner_path=own)
     with pytest.raises(RunError, match=r"empty ETDump; .*log.*event tracer"):
         HostTarget().execute(job, tmp_path, "own")
     (tmp_path / "own.etdump").write_text("no dump")
@@ -101,37 +98,30 @@ def test_an_empty_dump_is_the_runner_s_failure(runner: Path, exported, tmp_path:
 
 
 @NAMES_LINUX
-def test_a_build_that_lacks_a_part_is_named_although_it_aborts(
-    runner: Path, exported, tmp_path: Path
-) -> None:
-    job = Job(exported("toy_cnn", "fp32").pte, runs=1, runner_path=of_release(runner, "bare"))
-    with pytest.raises(RunError, match="needs the backend XnnpackBackend"):
-        HostTarget().execute(job, tmp_path, "own")
-
-
-@NAMES_LINUX
-def test_extra_arguments_reach_it_and_its_refusal_comes_back(runner: Path, exported, tmp_path: Path) -> None:
-    pte = exported("toy_cnn", "fp32").pte
-    with pytest.raises(RunError, match=r"exit code 1: .*'turbo'"):
-        HostTarget().execute(Job(pte, runner_path=runner, extra_args=("--turbo=1",)), tmp_path, "own")
+def test_what_it_lacks_and_what_it_refuses_comes_back(runner: Path, exported, tmp_path: Path) -> None:
+    job = Job(exported("toy_cnn", "fp32").pte, runs=1)
+    for changed, said in (
+        ({"runner_path": of_release(runner, "bare")}, "needs the backend XnnpackBackend"),  # though it aborts
+        ({"runner_path": runner, "extra_args": ("--turbo=1",)}, r"exit code 1: .*'turbo'"),
+    ):
+        with pytest.raises(RunError, match=said):
+            HostTarget().execute(replace(job, **changed), tmp_path, "own")
 
 
 def test_what_it_cannot_do_is_refused(runner: Path, exported, tmp_path: Path) -> None:
-    pte = exported("toy_cnn", "fp32").pte
-    host = HostTarget()
-    with pytest.raises(InputError, match="switch sme2 off"):
-        host.execute(Job(pte, runner_path=runner, disable=("sme2",)), tmp_path, "own")
-    with pytest.raises(InputError, match="kernels"):
-        host.execute(Job(pte, runner_path=runner, kernels=True), tmp_path, "own")
-    with pytest.raises(SetupError, match=r"gone; .*runner_path"):
-        host.execute(Job(pte, runner_path=tmp_path / "gone"), tmp_path, "own")
-    plain = tmp_path / "plain"
+    job, plain = Job(exported("toy_cnn", "fp32").pte), tmp_path / "plain"
     plain.write_text("not a program")
-    with pytest.raises(SetupError, match=r"plain.* executable"):
-        host.execute(Job(pte, runner_path=plain), tmp_path, "own")
-    plain.chmod(0o755)
-    with pytest.raises(SetupError, match="cannot start"):
-        host.execute(Job(pte, runner_path=plain), tmp_path, "own")
+    (tmp_path / "damaged").write_text("not a program")
+    (tmp_path / "damaged").chmod(0o755)
+    for changed, error, said in (
+        ({"runner_path": runner, "disable": ("sme2",)}, InputError, "switch sme2 off"),
+        ({"runner_path": runner, "kernels": True}, InputError, "kernels"),
+        ({"runner_path": tmp_path / "gone"}, SetupError, r"gone; .*runner_path"),
+        ({"runner_path": plain}, SetupError, r"plain.* executable"),
+        ({"runner_path": tmp_path / "damaged"}, SetupError, "cannot start"),
+    ):
+        with pytest.raises(error, match=said):
+            HostTarget().execute(replace(job, **changed), tmp_path, "own")
 
 
 def test_times_in_the_log_of_a_source_built_runner() -> None:
@@ -149,6 +139,12 @@ def test_a_log_without_times() -> None:
         read_own_times(Job(Path("x.pte")), f"I 00:00:00.1 executorch:executor_runner.cpp:476] {line}\n", None)
 
 
+def write_config(folder: Path, exported: Any, experiments: list[dict[str, Any]], budget_s: int) -> None:
+    config = {"model": str(exported("toy_cnn", "fp32").pte), "output_root": str(folder / "run")}
+    more = {"target": {"name": "host"}, "schedule": {"rounds": 3, "budget_s": budget_s}}
+    (folder / "c.json").write_text(json.dumps({**config, **more, "experiments": experiments}))
+
+
 @NAMES_LINUX
 def test_two_binaries_are_timed_and_traced(runner: Path, exported, cli, tmp_path: Path) -> None:
     # As ExecuTorch 1.0 has it: it tells the sum of its executions, and each in its dump alone.
@@ -156,24 +152,12 @@ def test_two_binaries_are_timed_and_traced(runner: Path, exported, cli, tmp_path
     for path in runners.values():
         path.parent.mkdir()
         shutil.copy(runner, path)
-    config: dict[str, Any] = {
-        "model": str(exported("toy_cnn", "fp32").pte),
-        "output_root": str(tmp_path / "run"),
-        "target": {"name": "host"},
-        "experiments": [
-            # Numbers in quotes and this name of the runner's path are the earlier kit's.
-            {
-                "name": f"x_sme2_{switch}",
-                "quiet_runner": str(path),
-                "runs": "3",
-                "warmup": 2,
-                "threads": ["1"],
-            }
-            for switch, path in runners.items()
-        ],
-        "schedule": {"rounds": 3, "budget_s": 60},
-    }
-    (tmp_path / "c.json").write_text(json.dumps(config))
+    # Numbers in quotes and this name of the runner's path are the earlier kit's.
+    earlier = {"runs": "3", "warmup": 2, "threads": ["1"]}
+    experiments = [
+        {"name": f"x_sme2_{switch}", "quiet_runner": str(path), **earlier} for switch, path in runners.items()
+    ]
+    write_config(tmp_path, exported, experiments, budget_s=60)
     done = cli("run", "c.json")
     assert done.ok, done.tail()
     manifest = json.loads((tmp_path / "run" / "manifest.json").read_text())
@@ -197,28 +181,19 @@ def test_two_binaries_are_timed_and_traced(runner: Path, exported, cli, tmp_path
 
 
 @NAMES_LINUX
-@NAMES_LINUX
 def test_a_runner_whose_log_shows_kernels_is_never_timed(runner: Path, exported, cli, tmp_path: Path) -> None:
     """Neither its path nor a record beside it says that it writes XNNPACK's log."""
     log = LOGS / "toy_fp16_sme2on.log"
     own = command(tmp_path, "executor_runner", f'grep XNNPACK "{log}" >&2; exec "{runner}" "$@"')
     experiment = {"name": "own", "runner_path": str(own), "runs": 2, "warmup": 1}
-    config: dict[str, Any] = {
-        "model": str(exported("toy_cnn", "fp32").pte),
-        "output_root": str(tmp_path / "run"),
-        "target": {"name": "host"},
-        "experiments": [experiment],
-        "schedule": {"rounds": 3, "budget_s": 5},
-    }
-    (tmp_path / "c.json").write_text(json.dumps(config))
+    write_config(tmp_path, exported, [experiment], budget_s=5)
     refused = cli("run", "c.json")
     assert refused.returncode == 2 and "Traceback" not in refused.stderr
     (told,) = [line for line in refused.stderr.splitlines() if "XNNPACK" in line]
     assert "times are not latencies" in told and '"mode": "xnntrace"' in told
     assert not (tmp_path / "run/metrics.json").exists()
     # With the mode that it names, it shows kernels and no latency.
-    config["experiments"] = [experiment | {"mode": "xnntrace"}]
-    (tmp_path / "c.json").write_text(json.dumps(config))
+    write_config(tmp_path, exported, [experiment | {"mode": "xnntrace"}], budget_s=5)
     done = cli("run", "c.json")
     assert done.ok, done.tail()
     (result,) = json.loads((tmp_path / "run/manifest.json").read_text())["results"]

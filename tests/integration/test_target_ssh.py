@@ -7,7 +7,6 @@ import os
 import signal
 import sys
 import threading
-import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -74,11 +73,8 @@ def toy(exported: Callable[..., object], tmp_path: Path) -> Path:
 
 
 def processes(words: str) -> list[str]:
-    return [
-        line
-        for line in process.run(["ps", "-axww", "-o", "args="], timeout=20).stdout.splitlines()
-        if words in line
-    ]
+    listed = process.run(["ps", "-axww", "-o", "args="], timeout=20).stdout
+    return [line for line in listed.splitlines() if words in line]
 
 
 @pytest.mark.quick
@@ -100,10 +96,8 @@ def test_everything_comes_back_and_a_second_run_sends_nothing(connect, arm, toy,
     assert len(outcome.result.iterations_ns) == 2 and outcome.kernels_note is None
     assert any("sme2" in name for name in outcome.kernels) is ("sme2" in facts.features)
     assert outcome.etdump is not None and outcome.etdump.stat().st_size
-    assert (
-        outcome.outputs == (into / "job_output0.bin",)
-        and outcome.outputs[0].stat().st_size == 4 * 2 * 32 * 32
-    )
+    assert outcome.outputs == (into / "job_output0.bin",)
+    assert outcome.outputs[0].stat().st_size == 4 * 2 * 32 * 32
     assert outcome.log.read_text().startswith("$ ssh ")
     turns = LockstepJob((Job(toy), Job(toy, warmup=2)), cycles=2, turn_length=1)
     launch = target.execute_lockstep(turns, into, "turns")
@@ -138,12 +132,10 @@ def test_a_config_runs_there_and_leaves_a_run_like_any_other(connect, sme2prof, 
     checked = sme2prof("validate", root)
     assert checked.ok, checked.stdout
     assert sme2prof("run", config, "--resume").ok
-    cleaned = sme2prof("clean", "--target", "ssh:board", "--device-path", tmp_path / "there")
+    clean = ("clean", "--target", "ssh:board", "--device-path", tmp_path / "there")
+    cleaned = sme2prof(*clean)
     assert cleaned.ok and "sme2prof-runner" in cleaned.stdout and not list((tmp_path / "there").iterdir())
-    assert (
-        "nothing to remove"
-        in sme2prof("clean", "--target", "ssh:board", "--device-path", tmp_path / "there").stdout
-    )
+    assert "nothing to remove" in sme2prof(*clean).stdout
 
 
 def test_a_failure_there_is_explained_as_here(connect, toy, tmp_path) -> None:
@@ -153,15 +145,11 @@ def test_a_failure_there_is_explained_as_here(connect, toy, tmp_path) -> None:
         target.execute(Job(toy, method="backward"), tmp_path / "here", "job")
     with pytest.raises(RunError, match="did not finish within 1 s"):
         target.execute(Job(toy, runs=10**9, timeout_s=1), tmp_path / "here", "job")
-    hangs = tmp_path / "hangs"
     one, other = long_sleep(), long_sleep()
-    hangs.write_text(f"#!/bin/sh\n{one} & {other}\n")
-    hangs.chmod(0o755)
+    hangs = command(tmp_path, "hangs", f"{one} & {other}")
     with pytest.raises(RunError, match="did not finish within 1 s"):
         target.execute(Job(toy, runner_path=hangs, timeout_s=1), tmp_path / "here", "job")
-    crashes = tmp_path / "crashes"
-    crashes.write_text("#!/bin/sh\nprintf 'red \\033[31m\\n' >&2; kill -SEGV $$\n")
-    crashes.chmod(0o755)
+    crashes = command(tmp_path, "crashes", "printf 'red \\033[31m\\n' >&2; kill -SEGV $$")
     with pytest.raises(RunError, match="crashed with SIGSEGV"):
         target.execute(Job(toy, runner_path=crashes), tmp_path / "here", "job")
     assert "red \\u001b[31m" in (tmp_path / "here/job.log").read_text()
@@ -171,15 +159,13 @@ def test_a_failure_there_is_explained_as_here(connect, toy, tmp_path) -> None:
 def test_a_lost_connection_ends_the_job_and_it_is_begun_again(connect, server, toy, tmp_path) -> None:
     target = connect()
     target.prepare()
-    slow = tmp_path / "slow"
     began = tmp_path / "began"
     first, forever = f"[ $(wc -l <{began}) -gt 1 ]", long_sleep()
-    slow.write_text(f"#!/bin/sh\necho $$ >>{began}; {first} || {forever}; echo 'Iteration 1 of 1: 5 ms'\n")
-    slow.chmod(0o755)
+    again = f"echo $$ >>{began}; {first} || {forever}; echo 'Iteration 1 of 1: 5 ms'"
+    slow = command(tmp_path, "slow", again)
 
     def cut() -> None:
-        while not began.exists():
-            time.sleep(0.05)
+        wait_until(began.exists, "it begins", 60)
         server.cut()
 
     fault = threading.Thread(target=cut)
@@ -196,9 +182,8 @@ def test_a_machine_that_stays_away_is_an_error_that_says_what_to_do(connect, ser
     target.shell.patience_s = 1
     server.stop()
     try:
-        with pytest.raises(
-            SetupError, match=r"^ssh:board was lost and did not come back within 1 s: .*run it again$"
-        ):
+        lost = r"^ssh:board was lost and did not come back within 1 s: .*run it again$"
+        with pytest.raises(SetupError, match=lost):
             target.facts()
     finally:
         server.start()
@@ -208,10 +193,8 @@ def test_a_machine_that_stays_away_is_an_error_that_says_what_to_do(connect, ser
 
 @pytest.mark.usefixtures("connect")
 def test_nothing_runs_on_when_the_kit_is_killed(server, toy, there, tmp_path) -> None:
-    hangs = tmp_path / "hangs"
     forever = long_sleep()
-    hangs.write_text(f"#!/bin/sh\n{forever}\n")
-    hangs.chmod(0o755)
+    hangs = command(tmp_path, "hangs", forever)
     script = (
         "import sys; from pathlib import Path; from model_profiling.targets import *; "
         "there, toy, runner, here = sys.argv[1:]; "
@@ -242,8 +225,7 @@ def test_what_ssh_complains_of_is_one_line_with_a_cure(connect, host: str, says:
 
 @pytest.mark.skipif(ON_ARM, reason="says what happens on a machine that is not Arm; this one is")
 def test_a_machine_that_is_not_arm_is_told(tmp_path, monkeypatch) -> None:
-    (folder := tmp_path / "sshd").mkdir()
-    server = sshd(folder)
+    server = sshd(tmp_path / "sshd")
     monkeypatch.setenv("SME2PROF_SSH", server.ssh)
     target = open_target(TargetChoice("ssh", host="board", device_path=str(tmp_path)))
     told = r"ssh:board cannot run .*: its CPU is x86_64, and the program is for aarch64; name"
@@ -258,9 +240,7 @@ def test_a_machine_that_is_not_arm_is_told(tmp_path, monkeypatch) -> None:
 @pytest.fixture
 def small(tiny_disk: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     """A small disk, behind a server that sees it."""
-    folder = tmp_path / "sshd"
-    folder.mkdir()
-    server = sshd(folder)
+    server = sshd(tmp_path / "sshd")
     monkeypatch.setenv("SME2PROF_SSH", server.ssh)
     yield tiny_disk
     server.stop()
@@ -338,7 +318,6 @@ def test_how_hosts_are_named(monkeypatch: pytest.MonkeyPatch) -> None:
         with pytest.raises(ProfilingError, match="ssh:HOST"):
             open_target(parse_target(wrong))
     monkeypatch.setenv("SME2PROF_SSH", "/nowhere/ssh")
-    with pytest.raises(
-        SetupError, match="cannot start /nowhere/ssh: no such file or directory; install OpenSSH"
-    ):
+    gone = "cannot start /nowhere/ssh: no such file or directory; install OpenSSH"
+    with pytest.raises(SetupError, match=gone):
         open_target(parse_target("ssh:board")).prepare()
