@@ -1,5 +1,5 @@
 """Models of the families people bring, from PyTorch to a report: what the kit says of each, held against what
-an expert wrote down beside them (`expected.py`), both ways: nothing missing, nothing false."""
+an expert wrote down beside them (`expected.toml`), both ways: nothing missing, nothing false."""
 
 from __future__ import annotations
 
@@ -244,12 +244,8 @@ def _plain(name: str) -> str:
     """`aten.expand_copy.default`, `native_call_expand_copy.out`: expand; `Add (ND, F32)`: Add."""
     if name[:1].isupper():
         return name.partition(" (")[0]
-    bare = (
-        name.removeprefix("native_call_")
-        .replace("::", ".")
-        .removeprefix("aten.")
-        .removeprefix("dim_order_ops.")
-    )
+    bare = name.removeprefix("native_call_").replace("::", ".")
+    bare = bare.removeprefix("aten.").removeprefix("dim_order_ops.")
     return bare.partition(".")[0].removesuffix("_copy")
 
 
