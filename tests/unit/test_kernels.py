@@ -1,4 +1,3 @@
-# ruff: noqa: E501  the table reads best with one name per line
 """Names of kernels and operators, over every name in the installed ExecuTorch: what they prove."""
 
 import importlib.util
@@ -66,26 +65,7 @@ def test_every_kernel_name_of_the_wheel_is_read_and_agrees_with_its_own_words() 
         assert kernel.dtype and classify(f"_{name}") == kernel, "as macOS spells it"
 
 
-# A name, then: instruction set, role, data types, operation, variant, tile; a dash for none.
-NAMES = """\
-kai_run_matmul_clamp_f16_f16p2vlx2_f16p2vlx2_2vlx2vl_sme2_mopa SME2 matmul f16 matmul clamp_mopa 2vlx2vl
-kai_run_matmul_clamp_f32_qai8dxp4x8_qsi4cxp8x8_8x8x32_neon_i8mm i8mm matmul f32_qai8dx_qsi4cx matmul clamp 8x8x32
-kai_run_matmul_clamp_f32_qai8dxp1x4_qsi8cxp4x4_1x4_neon_dotprod dotprod matmul f32_qai8dx_qsi8cx matmul clamp 1x4
-kai_run_lhs_imatmul_pack_x8p2vlx4_x8p_sme SME packing x8 lhs_imatmul_pack - -
-kai_run_imatmul_pack_rhs_nxk_x16p2vlx2bx16_x16_x16_sme SME packing x16 imatmul_pack_rhs nxk -
-kai_run_lhs_quant_pack_qai8dxp_f32 portable packing qai8dx_f32 lhs_quant_pack - -
-xnn_pqs8_qc8w_gemm_minmax_ukernel_32x32c4__neonsme2 SME2 matmul pqs8_qc8w gemm minmax 32x32c4
-xnn_pf32_igemm_minmax_ukernel_32x32__neonsme SME matmul pf32 igemm minmax 32x32
-xnn_qs8_qc8w_gemm_minmax_fp32_ukernel_4x16c8__neoni8mm i8mm matmul qs8_qc8w gemm minmax_fp32 4x16c8
-xnn_f16_gemm_minmax_ukernel_6x16__asm_aarch64_neonfp16arith_cortex_a75 fp16 matmul f16 gemm minmax 6x16
-xnn_qd8_f16_qc8w_gemm_minmax_ukernel_1x16c4__neondotfp16arith dotprod matmul qd8_f16_qc8w gemm minmax 1x16c4
-xnn_x24_transposec_ukernel__4x4_aarch64_neon_tbl128 NEON transpose x24 transposec - 4x4
-xnn_f32_qs8_vcvt_ukernel__neonv8_u32 NEON convert f32_qs8 vcvt - u32
-xnn_f32_vadd_ukernel__neon_u8 NEON elementwise f32 vadd - u8
-xnn_x16_pack_lh_ukernel__neonsme SME packing x16 pack_lh - -
-xnn_xx_copy_ukernel__scalar_memcpy scalar copy xx copy - -
-xnn_f32_gemm_minmax_ukernel_7x16__avx512f_broadcast x86 matmul f32 gemm minmax 7x16
-""".splitlines()
+NAMES = (Path(__file__).parents[1] / "data/kernel_names.txt").read_text().splitlines()[1:]
 
 
 @pytest.mark.parametrize(("symbol", "said"), [row.split(" ", 1) for row in NAMES])
