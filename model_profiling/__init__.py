@@ -89,36 +89,28 @@ __all__ = [
     "write_analysis",
 ]
 
-_PLACES = {
-    "AnalysedRun": "report.tables",
-    "Answer": "store.store",
-    "Comparison": "report.comparison",
-    "DtypesOutcome": "workflow.dtypes",
-    "EagerModelBase": "models",
-    "EventTable": "etdump",
-    "ExportResult": "export",
-    "Labels": "store.labels",
-    "LanguageOutcome": "workflow.language",
-    "Limits": "store.database",
-    "OptimizeOutcome": "workflow.optimize",
-    "ProfileOutcome": "workflow.profile",
-    "ProfilingError": "core.errors",
-    "Records": "report.tables",
-    "RunAnalysis": "analysis.run",
-    "RunOutcome": "workflow.measure",
-    "Store": "store.store",
-    "TargetChoice": "targets",
-    "analyse": "workflow.analyse",
-    "compare": "workflow.compare",
-    "export_model": "export",
-    "optimize": "workflow.python_api",
-    "profile": "workflow.python_api",
-    "profile_llm": "workflow.python_api",
-    "read_etdump": "etdump",
-    "register_model": "models",
-    "write_analysis": "workflow.analyse",
+_ROOMS = {
+    "analysis.run": "RunAnalysis",
+    "core.errors": "ProfilingError",
+    "etdump": "EventTable read_etdump",
+    "export": "ExportResult export_model",
+    "models": "EagerModelBase register_model",
+    "report.comparison": "Comparison",
+    "report.tables": "AnalysedRun Records",
+    "store.database": "Limits",
+    "store.labels": "Labels",
+    "store.store": "Answer Store",
+    "targets": "TargetChoice",
+    "workflow.analyse": "analyse write_analysis",
+    "workflow.compare": "compare",
+    "workflow.dtypes": "DtypesOutcome",
+    "workflow.language": "LanguageOutcome",
+    "workflow.measure": "RunOutcome",
+    "workflow.optimize": "OptimizeOutcome",
+    "workflow.profile": "ProfileOutcome",
+    "workflow.python_api": "optimize profile profile_llm",
 }
-
+_PLACES = {name: room for room, names in _ROOMS.items() for name in names.split()}
 
 import_only_the_wheel()
 
