@@ -4,7 +4,6 @@ and which kernels ran."""
 from __future__ import annotations
 
 import argparse
-import json
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -33,12 +32,11 @@ from model_profiling.config.series import Series
 from model_profiling.core import files
 from model_profiling.core.errors import InputError, ProfilingError
 from model_profiling.core.formatting import speedup
-from model_profiling.core.records import read_table
 from model_profiling.core.stdio import checked_output
 from model_profiling.facts import CATEGORY_CHANGE_FACTS, OPERATOR_CHANGE_FACTS, Change, row_cells
 from model_profiling.program.etrecord import read_etrecord
 from model_profiling.report.breakdown import pair_table
-from model_profiling.report.csv_files import TEXT_COLUMNS, csv_paths, write_rows, write_stats, write_timeline
+from model_profiling.report.csv_files import csv_paths, write_rows, write_stats, write_timeline
 from model_profiling.report.document import make_table, render_markdown, render_terminal
 from model_profiling.report.run_report import KernelSection, evidence_of_file, kernel_document
 from model_profiling.report.sections import changes_table, series_blocks
@@ -61,7 +59,6 @@ def etdump_to_csv(description: str | None, argv: Sequence[str] | None = None) ->
     parser.add_argument("--run-index", type=int, default=0, help="the run of the timeline (default 0)")
     parser.add_argument("--all-runs", action="store_true", help="a timeline of all runs, and one of run 0")
     parser.add_argument("--model-id", help="text for the column model_id (default: the dump's name)")
-    parser.add_argument("--json", action="store_true", help="also write each file as JSON")
     return run_tool(_convert, parser.parse_args(argv))
 
 
@@ -97,23 +94,7 @@ def _write_tables(options: argparse.Namespace, series: SeriesAnalysis) -> list[P
     if options.all_runs:
         write_timeline(paths.timeline, dump, name)
         written.insert(0, paths.timeline)
-    return written + ([_as_json(path) for path in written] if options.json else [])
-
-
-def _as_json(path: Path) -> Path:
-    """Write the rows as a plain JSON list, as readers of such tables expect; hence no schema_version."""
-    _, table = read_table(path.read_bytes().decode(), path, "write it again")
-    rows = [{name: _value(name, text) for name, text in row.items()} for row in table]
-    beside = path.with_suffix(".json")
-    files.write_text(beside, json.dumps(rows, indent=1) + "\n")
-    return beside
-
-
-def _value(column: str, text: str) -> str | int | float | None:
-    """Convert by column, not by look: a model may be called 7."""
-    if column in TEXT_COLUMNS:
-        return text
-    return (float(text) if "." in text or "e" in text else int(text)) if text else None
+    return written
 
 
 @checked_output

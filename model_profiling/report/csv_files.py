@@ -102,10 +102,6 @@ TIMELINE_COLUMNS = (
 _CONTRACT = ("model_id", "name", "type", "delegate_backend", "count", "total_ms", "avg_ms", "pct_total")
 _FACTS = tuple(fact for fact in OPERATOR_FACTS if fact.name not in _CONTRACT)
 STATS_COLUMNS = (*_CONTRACT, "times", *(fact.name for fact in _FACTS))
-TEXT_COLUMNS = frozenset(("model_id", "name", "type", "delegate_backend", "times", "block", "level")) | {
-    fact.name for fact in _FACTS if fact.column_kind in ("text", "flag")
-}
-"""In timelines and statistics; all other columns there are numbers."""
 
 
 class CsvFiles(NamedTuple):

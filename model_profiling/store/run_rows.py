@@ -36,6 +36,7 @@ from model_profiling.facts import (
 from model_profiling.runs import Run
 from model_profiling.runs.journal import Entry
 from model_profiling.runs.manifest import Manifest
+from model_profiling.runs.times import Timed, timed
 from model_profiling.statistics.speedup import median_interval
 from model_profiling.store.labels import Labels
 from model_profiling.store.tables import TABLES, StoreTable
@@ -180,24 +181,13 @@ def _kernels(run: Run) -> Iterator[KernelRow]:
 
 def _experiment_row(run: Run, series: Series) -> Row:
     measured = MeasuredSeries.of(run, series)
-    latencies, sessions = _rounds(run, series) if measured.times.are_latencies else ([], [])
+    kept = timed(run.journal, series) if run.journal and measured.times.are_latencies else Timed()
     if measured.untraced is not None:
-        measured = replace(measured, interval=median_interval(latencies))
+        measured = replace(measured, interval=median_interval(kept.rounds))
     row = {fact.name: fact.cell(measured) for fact in EXPERIMENT_FACTS}
     phase = None if measured.tokens is None else "answer" if measured.tokens == 1 else "prompt"
-    return {**row, "phase": phase, "latencies_ms": latencies, "sessions": sessions}
-
-
-def _rounds(run: Run, series: Series) -> tuple[list[list[float]], list[int | None]]:
-    """The latencies of each round, from the journal, which knows sessions, else from the statistics."""
-    entries = run.journal.ended_well("untraced", series) if run.journal else []
-    if run.journal and entries:
-        latencies = run.journal.latencies_ms(series, run.journal.rounds_of(series))
-        ordered = sorted(entries, key=lambda entry: entry.round)
-        return [list(latencies[entry.round]) for entry in ordered], [entry.session for entry in ordered]
-    stats = run.robust_stats(series)
-    rounds = [list(latencies) for latencies in (stats.end_to_end_rounds_ms if stats else ()) if latencies]
-    return rounds, [None] * len(rounds)
+    latencies = [list(of_round) for of_round in kept.rounds]
+    return {**row, "phase": phase, "latencies_ms": latencies, "sessions": list(kept.sessions)}
 
 
 _Operators = list[tuple[Series, Sequence[Mapping[str, Any]]]]

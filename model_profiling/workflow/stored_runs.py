@@ -160,7 +160,7 @@ def _stored_series(run: Row, row: Row) -> MeasurementSeries:
     )
     timed = Timed(
         rounds=row["latencies_ms"],
-        sessions=[session or 0 for session in row["sessions"]],
+        sessions=row["sessions"],
         rule=Rule(row["measured"] or "wall time, unchecked"),
     )
     return MeasurementSeries(series, origin, timed)

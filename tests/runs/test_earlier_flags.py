@@ -32,7 +32,7 @@ EARLIER: dict[str, tuple[str, ...]] = {
     "scripts/validate_results.py": ("--results",),
     "scripts/validate_setup.py": ("--model",),
     "tools/analyze_etdump_csv.py": ("--timeline-csv", "--output-dir", "--model-name", "--compare", "--name1", "--name2", "-v", "--verbose"),
-    "tools/etdump_to_csv.py": ("--etdump", "--etrecord", "--out-dir", "--run-index", "--all-runs", "--json", "--strict-etrecord", "--model-id"),
+    "tools/etdump_to_csv.py": ("--etdump", "--etrecord", "--out-dir", "--run-index", "--all-runs", "--strict-etrecord", "--model-id"),
     "tools/generate_kernel_view.py": ("--sme2-on", "--sme2-off", "--out", "--filter-op", "--title"),
     "tools/robust_latency_analysis.py": ("--timeline-csv", "--compare", "--name", "--name1", "--name2", "--output-dir", "--verbose"),
     "tools/xnntrace_to_kernels.py": ("--xnntrace", "--out", "--model-id"),
@@ -179,7 +179,7 @@ def test_a_run_with_what_the_tools_wrote_into_it_says_whose_figures_these_are(
 ) -> None:
     """A dump is one launch; the run's own file holds the figures of all."""
     dump = next(run_dir.glob("*/*_t1.etdump"))
-    words = ("--etdump", dump, "--out-dir", dump.parent, "--all-runs", "--json")
+    words = ("--etdump", dump, "--out-dir", dump.parent, "--all-runs")
     assert entry("tools/etdump_to_csv.py", *words).ok
     done = entry("scripts/validate_results.py", "--results", run_dir)
     assert done.returncode == 1
