@@ -56,7 +56,7 @@ def is_utf8(text: str) -> bool:
     return True
 
 
-def _refusal(path: Path, problem: OSError) -> InputError:
+def refusal(path: Path, problem: OSError) -> InputError:
     cure = CURES.get(problem.errno or 0, "check the path and the disk")
     return InputError(f"cannot write {path}: {system_reason(problem)}", cure)
 
@@ -65,7 +65,7 @@ def make_folder(path: Path) -> Path:
     try:
         path.mkdir(parents=True, exist_ok=True)
     except OSError as problem:
-        raise _refusal(path, problem) from problem
+        raise refusal(path, problem) from problem
     return path
 
 
@@ -97,7 +97,7 @@ def replacing(path: Path) -> Iterator[Path]:
         yield part
         part.replace(path)
     except OSError as problem:
-        raise _refusal(path, problem) from problem
+        raise refusal(path, problem) from problem
     finally:
         part.unlink(missing_ok=True)
 
@@ -108,7 +108,7 @@ def _kind_at(path: Path) -> str:
     except (FileNotFoundError, NotADirectoryError):
         return ""
     except OSError as problem:
-        raise _refusal(path, problem) from problem
+        raise refusal(path, problem) from problem
 
 
 def _check_replaceable(path: Path) -> None:
@@ -169,7 +169,7 @@ def move(source: Path, path: Path) -> None:
     try:
         source.replace(path)
     except OSError as problem:
-        raise _refusal(path, problem) from problem
+        raise refusal(path, problem) from problem
 
 
 def sha256(path: Path) -> str:

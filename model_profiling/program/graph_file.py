@@ -13,7 +13,7 @@ from typing import Literal, TypeVar
 
 from model_profiling.core import files
 from model_profiling.core.errors import FormatError, InputError
-from model_profiling.core.records import parse_record, read_json_object, read_record, write_record
+from model_profiling.core.records import parse_record, read_json_object, read_record
 from model_profiling.core.safe_read import is_regular
 from model_profiling.program.etrecord import read_etrecord
 from model_profiling.program.flow import Flow, flow_of, input_independent
@@ -218,10 +218,6 @@ def make_graph(
 
 def read_graph_file(path: Path) -> ProgramGraph:
     return read_record(ProgramGraph, path, "analyse with --model FILE.pte, or measure again")
-
-
-def write_graph_file(path: Path, graph: ProgramGraph) -> None:
-    write_record(path, graph)
 
 
 def _referred(program: Program, record: EtRecord) -> EtRecord:

@@ -24,13 +24,14 @@ from model_profiling.config.series import Diagnostic, StandsFor, without_switch
 from model_profiling.config.settings import Experiment, ProfileConfig
 from model_profiling.core import files
 from model_profiling.core.errors import FormatError, InputError, ProfilingError
+from model_profiling.core.records import write_record
 from model_profiling.export.records import ExportResult, read_export
-from model_profiling.program.graph_file import make_graph, record_beside, write_graph_file
+from model_profiling.program.graph_file import make_graph, record_beside
 from model_profiling.runner.features import SME2_ONLY
 from model_profiling.runs import Times
 from model_profiling.runs.feeding import Feed, find_libraries
 from model_profiling.runs.figures import Measured, compute_figures
-from model_profiling.runs.folders import check_free, holds_run, refuse_links_out
+from model_profiling.runs.folders import holds_run, lock_of, refuse_links_out
 from model_profiling.runs.journal import Journal, has_journal, moment
 from model_profiling.runs.manifest import (
     ExecuTorch,
@@ -178,7 +179,7 @@ def _keep_graph(config: ProfileConfig, fed: Feed, run_dir: Path, sha256: str) ->
     model, lengths = config.model, {config.method or "forward": fed.lengths}
     try:
         graph = make_graph(model, record_beside(model), lengths, sha256=sha256)
-        write_graph_file(run_dir / names.GRAPH, graph)
+        write_record(run_dir / names.GRAPH, graph)
     except FormatError as problem:
         seen = f"{problem.problem}; operators are shown without shapes and source lines"
         return [Diagnostic(None, "no_graph", seen)]
@@ -284,7 +285,7 @@ def stored_config(manifest: Manifest, run_dir: Path) -> ProfileConfig:
 
 def check_startable(run_dir: Path) -> None:
     """Like `check_directory`, for callers that do not hold the lock yet."""
-    check_free(run_dir)
+    lock_of(run_dir).check_free()
     check_directory(run_dir)
 
 

@@ -111,15 +111,10 @@ def _is_summary(path: Path) -> bool:
 
 def locked(run_dir: Path) -> AbstractContextManager[None]:
     """Lock `run_dir` for the length of the block, or raise an error that names who holds it."""
-    return _lock_of(run_dir).held()
+    return lock_of(run_dir).held()
 
 
-def check_free(run_dir: Path) -> None:
-    """Raise if somebody holds `run_dir`. It may be taken the moment after, so only `locked` is safe."""
-    _lock_of(run_dir).check_free()
-
-
-def _lock_of(run_dir: Path) -> LockFile:
+def lock_of(run_dir: Path) -> LockFile:
     """The lock lies beside the directory, because the directory may be moved aside meanwhile."""
     path = run_dir.parent / f".{run_dir.name}.lock"
     return LockFile(path, str(run_dir), "wait for it to end, or choose another folder")

@@ -20,7 +20,7 @@ from typing import Literal
 from model_profiling.config import names
 from model_profiling.config.series import Series
 from model_profiling.core import files
-from model_profiling.core.errors import FormatError, InputError, system_reason
+from model_profiling.core.errors import FormatError
 from model_profiling.core.records import parse_record, record_json
 from model_profiling.core.safe_read import MIB, check_regular, is_there, parse_json, read_bytes, stays_inside
 from model_profiling.runner.result import Costs, MachineMoment, OutputFacts, ProcessUse
@@ -249,10 +249,7 @@ class Journal:
             finally:
                 os.close(handle)
         except OSError as problem:
-            reason = system_reason(problem)
-            raise InputError(
-                f"cannot write {self._path}: {reason}", "free some space, then run it again"
-            ) from problem
+            raise files.refusal(self._path, problem) from problem
         self._size += len(content)
         self._keep(entries)
 

@@ -9,9 +9,9 @@ from __future__ import annotations
 import contextlib
 import math
 import re
+import secrets
 import shutil
 import statistics
-import tempfile
 import time
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field, replace
@@ -22,7 +22,7 @@ from model_profiling.config.names import SAMPLES, XNNTRACE_LOG, RunFiles
 from model_profiling.config.series import Diagnostic, Pair, Series
 from model_profiling.config.settings import ProfileConfig
 from model_profiling.core import files
-from model_profiling.core.errors import InputError, ProfilingError, RunError, system_reason
+from model_profiling.core.errors import InputError, ProfilingError, RunError
 from model_profiling.core.formatting import duration
 from model_profiling.core.records import write_record
 from model_profiling.core.stdio import current_progress
@@ -47,14 +47,8 @@ _MOST_SAMPLED_RUNS = 20_000
 def scratch_folder(place: RunFiles) -> Iterator[Path]:
     """An empty folder for one process or launch, removed afterwards. Attempts never share one, so a process
     that outlived a killed pipeline cannot write among the files of its successor."""
-    files.make_folder(files.real_folder(place.path, place.work))
-    try:
-        scratch = Path(tempfile.mkdtemp(prefix="process-", dir=place.work))
-    except OSError as problem:
-        reason = system_reason(problem)
-        raise InputError(
-            f"cannot write {place.work}: {reason}", "free some space, then run it again"
-        ) from problem
+    work = files.real_folder(place.path, place.work)
+    scratch = files.make_folder(work / f"process-{secrets.token_hex(8)}")
     try:
         yield scratch
     finally:

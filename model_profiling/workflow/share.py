@@ -23,7 +23,6 @@ from model_profiling.core import files
 from model_profiling.core.records import write_record
 from model_profiling.core.safe_read import MOST_BINARY, check_regular, is_there, read_bytes
 from model_profiling.etdump import boundaries_beside, read_boundaries, read_etdump
-from model_profiling.program.graph_file import write_graph_file
 from model_profiling.report.data import ReportData
 from model_profiling.report.html import render_html
 from model_profiling.report.run_report import run_document
@@ -183,7 +182,7 @@ class _SharedRun:
         if evidence := kept_evidence(run) or run.evidence:
             write_record(folder / names.EVIDENCE, fields.of(evidence))
         if run.dumps and (graph := run.programs().explaining(run.dumps[0].path)):
-            write_graph_file(folder / names.GRAPH, fields.of(graph))
+            write_record(folder / names.GRAPH, fields.of(graph))
         if run.journal:
             # It tells which runs in a dump were interrupted.
             entries = []

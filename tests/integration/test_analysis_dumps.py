@@ -13,9 +13,10 @@ from model_profiling.analysis.attribution import Share
 from model_profiling.analysis.pairing import pair_series
 from model_profiling.analysis.series import series_of
 from model_profiling.config import names
+from model_profiling.core.records import write_record
 from model_profiling.etdump import read_etdump
 from model_profiling.program.category import Category
-from model_profiling.program.graph_file import make_graph, read_graph_file, record_beside, write_graph_file
+from model_profiling.program.graph_file import make_graph, read_graph_file, record_beside
 from model_profiling.report.breakdown import place_cells
 from model_profiling.runs import Times
 from model_profiling.runs.shared_fields import SharedFields
@@ -132,7 +133,7 @@ def moved(dump_of, tmp_path_factory) -> Path:
     dump, pte = dump_of("mobilenet_v3_small@hardsigmoid=1", "fp16", "xnnpack", 20)
     folder = tmp_path_factory.mktemp("moved")
     shutil.copy(dump, folder)
-    write_graph_file(folder / names.GRAPH, make_graph(pte, record_beside(pte)))
+    write_record(folder / names.GRAPH, make_graph(pte, record_beside(pte)))
     return folder
 
 

@@ -16,13 +16,13 @@ from said import refused, says
 
 from model_profiling.core import files
 from model_profiling.core.errors import FormatError
+from model_profiling.core.records import write_record
 from model_profiling.program.etrecord import read_etrecord
 from model_profiling.program.graph_file import (
     ProgramGraph,
     make_graph,
     read_graph_file,
     record_beside,
-    write_graph_file,
 )
 from model_profiling.runs.folders import Programs
 from model_profiling.runs.manifest import Manifest
@@ -228,7 +228,7 @@ def made(program: Path) -> ProgramGraph:
 
 def test_a_graph_comes_back_as_it_was_beside_a_record_of_either_name(program: Path, tmp_path: Path) -> None:
     kept = made(program)
-    write_graph_file(tmp_path / "run" / "program_graph.json", kept)
+    write_record(tmp_path / "run" / "program_graph.json", kept)
     assert read_graph_file(tmp_path / "run" / "program_graph.json") == kept
     assert kept.sha256 == files.sha256(program) and kept.record is not None
     assert set(kept.record.sources["forward"]) == {CONV, ERF}, "only what operators refer to"
