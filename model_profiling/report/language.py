@@ -134,9 +134,6 @@ class Language:
     context: int
     cases: tuple[LanguageCase, ...]
     read: ReadPerToken
-    slope: tuple[float, float, float] | None = None
-    """Milliseconds that a token of the answer takes longer for every 1,000 tokens of context: a line through
-    the positions of each launch, with its 95% interval; None if the positions did not take turns."""
     bandwidth: float | None = None
     """Bytes per second that this machine's memory was measured to give; None if it was not measured."""
     left_out: tuple[str, ...] = ()
@@ -191,9 +188,6 @@ def _rates(found: Language) -> Iterator[str]:
     if rates:
         after = [f"{rate} after {plural(place, 'token')}" for place, rate in rates]
         yield f"The answer comes at {listing(after)}."
-    if found.slope and found.slope[1] > 0:
-        growth, low, high = map(milliseconds, found.slope)
-        yield f"A token takes {growth} ms ({low} to {high}) longer for every 1,000 tokens of context."
     for phase in (prompts[-1:], answers[-1:]):
         for case in phase:
             largest = sorted(case.parts.items(), key=lambda part: -part[1])[:2]

@@ -234,16 +234,6 @@ def median_interval(rounds: Rounds) -> tuple[float, float] | None:
     return min(math.exp(low), centre), max(math.exp(high), centre)
 
 
-def growth(by_launch: Sequence[Sequence[float]], at: Sequence[float]) -> tuple[float, float, float] | None:
-    """The slope of a line through each launch's times at the places `at`, and its 95% interval over launches;
-    None with too few launches."""
-    if len(by_launch) < FEWEST_ROUNDS or len(at) < 2:
-        return None
-    slopes = np.polyfit(np.asarray(at, np.float64), np.asarray(by_launch, np.float64).T, 1)[0]
-    low, high = intervals.student_interval(slopes, level(CONFIDENCE))
-    return float(slopes.mean()), low, high
-
-
 def as_launches(rounds: Rounds) -> Launches:
     return [[latencies] for latencies in rounds]
 

@@ -5,11 +5,8 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from functools import reduce
 from itertools import groupby
 from pathlib import Path
-
-import numpy as np
 
 from model_profiling.config import names
 from model_profiling.config.series import Series, WarningLine, warning_lines
@@ -37,9 +34,7 @@ from model_profiling.report.language import (
     language_document,
 )
 from model_profiling.runs.feeding import input_names
-from model_profiling.runs.times import timed
-from model_profiling.statistics.measure import Rule
-from model_profiling.statistics.speedup import growth, median_interval
+from model_profiling.statistics.speedup import median_interval
 from model_profiling.targets import open_target, plan_targets
 from model_profiling.workflow.measure import RunOptions
 from model_profiling.workflow.profile import (
@@ -168,7 +163,6 @@ def profile_language(
         read=ReadPerToken(*read_per_step(phases.step.method), smaller_weights(phases.step.method)),
         bandwidth=next((rate for _, rate in sorted(data.run.memory_rates.items())), None),
         left_out=left_out,
-        slope=_slope(answers),
         warnings=tuple(str(line) for line in warnings),
     )
     files.write_json(home / FACTS, language.facts())
@@ -260,31 +254,6 @@ def _measured_case(planned: PlannedCase, outcome: ProfileOutcome, home: Path) ->
             for finding in data.findings
         ),
     )
-
-
-def _slope(answers: Sequence[tuple[PlannedCase, ProfileOutcome]]) -> tuple[float, float, float] | None:
-    """What a token takes longer for every 1,000 tokens of context, over the launches that all positions
-    share."""
-    timed_at = [
-        (planned.position, timed(journal, headline.series))
-        for planned, outcome in answers
-        if (journal := outcome.main.run.journal) is not None
-        and (headline := outcome.main.data.headline) is not None
-        and headline.latency is not None
-    ]
-    if len(timed_at) < max(2, len(answers)):
-        return None
-    rule = reduce(Rule.together, (latencies.rule for _, latencies in timed_at))
-    launches = [latencies.by(rule).launches for _, latencies in timed_at]
-    shared = [name for name in launches[0] if all(any(latencies.get(name, ())) for latencies in launches)]
-    medians = [
-        [
-            float(np.median(np.concatenate([turn for turn in latencies[name] if turn])))
-            for latencies in launches
-        ]
-        for name in shared
-    ]
-    return growth(medians, [position / 1000 for position, _ in timed_at])
 
 
 def _kernels(outcome: ProfileOutcome) -> tuple[str, ...]:

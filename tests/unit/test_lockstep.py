@@ -21,7 +21,6 @@ from model_profiling.statistics.speedup import (
     Verdict,
     compare_launches,
     compare_many,
-    growth,
     precise_enough,
 )
 
@@ -198,20 +197,12 @@ def test_many_operators_without_a_difference_give_few_false_verdicts(few_layouts
     assert few_enough(wrong, len(kinds))
 
 
-def test_launches_are_processes_and_growth_a_line_through_each() -> None:
+def test_launches_are_processes() -> None:
     rounds = [[value for turn in launch for value in turn] for launch in steady(1.0)]
     assert not list(latency_warnings(rounds, in_turns=True))
     warned = {one.code: str(one) for one in latency_warnings([[1.0] * 3] * 2, in_turns=True)}
     says(warned["rounds"], "launches", "2; measure at least 6")
     says(warned["runs"], "inferences: 3", "--budget")
-    noise = np.random.default_rng(31)
-    flat = [[5.0 + 0.01 * noise.normal() for _ in range(3)] for _ in range(8)]
-    found = growth(flat, (0, 0.25, 1.0))
-    assert found is not None and found[1] < 0 < found[2], "no growth: the interval holds zero"
-    grown = [[ms + 2 * at for ms, at in zip(launch, (0, 0.25, 1.0), strict=True)] for launch in flat]
-    slope, low, high = growth(grown, (0, 0.25, 1.0)) or (0, 0, 0)
-    assert low < 2 < high and slope == pytest.approx(2, abs=0.05)
-    assert growth(flat[:2], (0, 0.25, 1.0)) is None and growth([[1.0]] * 8, (0,)) is None
 
 
 @pytest.mark.parametrize(
