@@ -45,7 +45,7 @@ from model_profiling.runs import Run, Times
 from model_profiling.runs.times import Timed, compare_timed, timed_as_kept
 from model_profiling.statistics.measure import LatencySummary, latency_warnings, summarize
 from model_profiling.statistics.speedup import Speedup
-from model_profiling.workflow.analyse import analyse, kernel_sections
+from model_profiling.workflow.analyse import analyse
 
 
 @checked_output
@@ -181,38 +181,27 @@ def _list_kernels(options: argparse.Namespace) -> None:
 @checked_output
 def generate_kernel_view(description: str | None, argv: Sequence[str] | None = None) -> int:
     parser = tool_parser(description)
-    parser.add_argument("--run-dir", type=Path, help="a run directory, for every pair it compares")
-    parser.add_argument("--sme2-on", type=Path, help="kernels.csv or log of the run with SME2 on")
-    parser.add_argument("--sme2-off", type=Path, help="kernels.csv or log of the run with SME2 off")
-    parser.add_argument(
-        "--out", type=output_file, help="file to write (default: kernel_view.md in --run-dir, or stdout)"
-    )
+    what = "kernels.csv or log of the run with SME2"
+    parser.add_argument("--sme2-on", type=Path, required=True, help=f"{what} on")
+    parser.add_argument("--sme2-off", type=Path, required=True, help=f"{what} off")
+    parser.add_argument("--out", type=output_file, help="file to write (default: standard output)")
     parser.add_argument(
         "--filter-op", default="", help="only kernels with this in their name or role, e.g. gemm"
     )
     parser.add_argument("--title", default="Kernel view", help="the first heading")
-    options = parser.parse_args(argv)
-    lists = [options.sme2_on, options.sme2_off]
-    if any(lists) if options.run_dir else not all(lists):
-        parser.error("give --run-dir, or --sme2-on and --sme2-off")
-    return run_tool(_write_view, options)
+    return run_tool(_write_view, parser.parse_args(argv))
 
 
 def _write_view(options: argparse.Namespace) -> None:
-    out = options.out
-    if options.run_dir:
-        sections = kernel_sections(options.run_dir)
-        out = out or options.run_dir / names.KERNEL_VIEW
-    else:
-        on = evidence_of_file(Series("SME2 on"), _uses_in(options.sme2_on))
-        off = evidence_of_file(Series("SME2 off"), _uses_in(options.sme2_off))
-        sections = (KernelSection("", on, off),)
+    on = evidence_of_file(Series("SME2 on"), _uses_in(options.sme2_on))
+    off = evidence_of_file(Series("SME2 off"), _uses_in(options.sme2_off))
+    sections = (KernelSection("", on, off),)
     text = render_markdown(kernel_document(sections, title=options.title, filter_op=options.filter_op))
-    if out is None:
+    if options.out is None:
         say(text.rstrip("\n"))
     else:
-        files.write_text(out, text)
-        say_wrote(out)
+        files.write_text(options.out, text)
+        say_wrote(options.out)
 
 
 def _uses_in(path: Path) -> tuple[KernelUse, ...]:

@@ -1,10 +1,7 @@
 #!/usr/bin/env python3
 """Write the kernel view: which kernels ran or were configured with SME2 on, and which with SME2 off.
 
-A run directory gives one section for each pair it compares: thread counts, or the rungs of a ladder.
-
-examples:
-  python model_profiling/tools/generate_kernel_view.py --run-dir out_toy_cnn/runs/xnnpack_fp16/linux
+example:
   python model_profiling/tools/generate_kernel_view.py --sme2-on on_kernels.csv --sme2-off off_kernels.csv
 """
 

@@ -10,10 +10,9 @@ from os import PathLike
 from pathlib import Path
 
 from model_profiling.analysis.evidence import evidence_record, kernels_of_process, own_kernels
-from model_profiling.analysis.kernels import read_kernels_csv, write_kernels_csv
+from model_profiling.analysis.kernels import write_kernels_csv
 from model_profiling.analysis.run import RunAnalysis, analyse_run
 from model_profiling.config import names
-from model_profiling.config.series import natural_pairs, switch_in_name
 from model_profiling.core import files
 from model_profiling.core.errors import InputError, SetupError
 from model_profiling.core.files import StrPath, as_path
@@ -22,12 +21,10 @@ from model_profiling.report.analysis_json import analysis_summary
 from model_profiling.report.csv_files import write_csv_files
 from model_profiling.report.data import ReportData, report_data
 from model_profiling.report.document import render_markdown
-from model_profiling.report.run_report import KernelSection, evidence_of_file, kernel_document
+from model_profiling.report.run_report import KernelSection, kernel_document
 from model_profiling.report.tables import AnalysedRun
 from model_profiling.runs import Evidence, Manifest, Run, Times
-from model_profiling.runs.folders import no_run, refuse_links_out
 from model_profiling.runs.journal import Journal
-from model_profiling.runs.manifest import read_manifest
 from model_profiling.runs.records import proving_run
 
 
@@ -173,44 +170,13 @@ def keep_evidence(
 
 def write_kernel_view(run: Run) -> None:
     """Write `kernel_view.md` if any pair has evidence on both sides."""
-    if sections := _sections(run):
-        title = f"Kernels: {sections[0].label if len(sections) == 1 else run.model_name}"
-        document = kernel_document(sections, title=title)
-        files.write_text(run.path / names.KERNEL_VIEW, render_markdown(document))
-
-
-def kernel_sections(run_dir: Path) -> tuple[KernelSection, ...]:
-    """Return the pairs of a run directory that have kernel evidence, from its `_kernels.csv` files. These are
-    the run's pairs; without a manifest, names tell which side is SME2 on and which off."""
-    if not run_dir.is_dir():
-        raise no_run(run_dir)
-    refuse_links_out(run_dir)
-    manifest = read_manifest(run_dir)
-    of_this_kit = manifest is not None and not manifest.version_0
-    sections = _sections(Run.open(run_dir)) if of_this_kit else _sections_by_name(run_dir)
-    if not sections:
-        raise InputError(
-            f"{run_dir} has no pair of *{names.KERNELS_CSV} from experiments that are compared",
-            "measure such a pair, or give the files with --sme2-on and --sme2-off",
-        )
-    return sections
-
-
-def _sections(run: Run) -> tuple[KernelSection, ...]:
     sides = {one.series: one for one in own_kernels(run, ()) if one.uses or one.counted}
-    return tuple(
+    sections = tuple(
         KernelSection(pair.label, sides[pair.candidate], sides[pair.baseline])
         for pair in run.pairs
         if pair.baseline in sides and pair.candidate in sides
     )
-
-
-def _sections_by_name(folder: Path) -> tuple[KernelSection, ...]:
-    sides = {}
-    ending = names.KERNELS_CSV
-    for path in sorted((*folder.glob(f"*{ending}"), *folder.glob(f"*/*{ending}"))):
-        dump = path.with_name(f"{path.name.removesuffix(ending)}{names.DUMP}")
-        series, _ = names.series_of_dump(dump, folder)
-        sides[series] = evidence_of_file(series, read_kernels_csv(path))
-    pairs = natural_pairs((series, switch_in_name(series.experiment)) for series in sides)
-    return tuple(KernelSection(pair.label, sides[pair.candidate], sides[pair.baseline]) for pair in pairs)
+    if sections:
+        title = f"Kernels: {sections[0].label if len(sections) == 1 else run.model_name}"
+        document = kernel_document(sections, title=title)
+        files.write_text(run.path / names.KERNEL_VIEW, render_markdown(document))
