@@ -16,7 +16,7 @@ from attack.kinds import OF_KINDS
 from attack.reader import DATA, RUN, Reader, at, beside, found, named, replaced
 from attack.verb_readers import OF_VERBS
 from model_profiling.analysis.kernels import kernel_uses, read_kernels_csv
-from model_profiling.compat.input_files import analyse_timeline, read_latencies
+from model_profiling.compat.timelines import analyse_timeline, read_latencies
 from model_profiling.config import names
 from model_profiling.config.reading import check_config
 from model_profiling.core.records import read_record
@@ -266,7 +266,7 @@ READERS: tuple[Reader, ...] = (
         "latencies",
         "text",
         50,
-        found("runs/emulated_sme2/*/*_timeline.csv", "runner/result.json"),
+        found("runs/emulated_sme2/*/*_timeline.csv"),
         at("x.csv", read_latencies),
     ),
     Reader("log", "text", 50, _logs, _log),

@@ -12,7 +12,6 @@ from pathlib import Path
 from unittest.mock import patch
 
 from attack.reader import DATA, RUN, Reader, at, beside, found, named, replaced
-from model_profiling.compat.input_files import read_latencies
 from model_profiling.config import names
 from model_profiling.config.reading import RECORD, build_record
 from model_profiling.config.sweep import SweepConfig, load_sweep
@@ -248,7 +247,6 @@ OF_VERBS: tuple[Reader, ...] = (
     Reader("llm", "json", 100, _languages, at(names.LANGUAGE, _language)),
     Reader("for tools", "named", 10, lambda: named(RUN, ".json", ".csv", ".etdump"), _for_tools),
     Reader("share", "named", 10, lambda: named(RUN, ".json", ".jsonl", ".csv", ".log"), _shared),
-    Reader("latency file", "json", 50, found("runs/*/*/*_robust_stats.json"), at("m.json", read_latencies)),
     Reader("export", "json", 50, _exports, at("m.pte.json", _exported)),
     Reader("folder", "json", 30, lambda: _json(_CONFIG),
            at("config.json", lambda path: choose_folder(str(path.parent)))),

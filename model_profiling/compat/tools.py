@@ -18,15 +18,14 @@ from model_profiling.analysis.kernels import (
 from model_profiling.analysis.pairing import Pairing, pair_series
 from model_profiling.analysis.series import SeriesAnalysis, series_of
 from model_profiling.cli.frame import say, say_wrote, warn
-from model_profiling.compat.input_files import (
-    Latencies,
+from model_profiling.compat.scripts import output_file, output_folder, run_tool, tool_parser
+from model_profiling.compat.timelines import (
     analyse_timeline,
     check_latencies,
     model_id_of,
     read_latencies,
     why_not_compared,
 )
-from model_profiling.compat.scripts import output_file, output_folder, run_tool, tool_parser
 from model_profiling.config import names
 from model_profiling.config.series import Series
 from model_profiling.core import files
@@ -41,8 +40,8 @@ from model_profiling.report.document import make_table, render_markdown, render_
 from model_profiling.report.run_report import KernelSection, evidence_of_file, kernel_document
 from model_profiling.report.sections import changes_table, series_blocks
 from model_profiling.runner.xnnpack_log import read_xnntrace
-from model_profiling.runs import Run, Times
-from model_profiling.runs.times import Timed, compare_timed, timed_as_kept
+from model_profiling.runs import Times
+from model_profiling.runs.times import Timed, compare_timed
 from model_profiling.statistics.measure import LatencySummary, latency_warnings, summarize
 from model_profiling.statistics.speedup import Speedup
 from model_profiling.workflow.analyse import analyse
@@ -213,89 +212,55 @@ def _uses_in(path: Path) -> tuple[KernelUse, ...]:
 @checked_output
 def robust_latency_analysis(description: str | None, argv: Sequence[str] | None = None) -> int:
     parser = tool_parser(description)
-    parser.add_argument("file", type=Path, nargs="?", help="file with the latencies")
-    parser.add_argument("--timeline-csv", type=Path, metavar="FILE", help="the same")
-    parser.add_argument("--compare", type=Path, metavar="FILE", help="a second file, the candidate")
+    parser.add_argument(
+        "--timeline-csv", type=Path, required=True, metavar="FILE", help="a timeline CSV file"
+    )
+    parser.add_argument("--compare", type=Path, metavar="FILE", help="a second one, the candidate")
     parser.add_argument("--name1", "--name", help="name of the first file")
     parser.add_argument("--name2", help="name of the second file")
-    parser.add_argument("--output", type=output_file, help="the JSON file to write")
     parser.add_argument("--output-dir", type=output_folder, help="folder for <name>_robust_stats.json")
     parser.add_argument("--verbose", action="store_true", help="also print every latency")
-    options = parser.parse_args(argv)
-    if (options.file is None) == (options.timeline_csv is None):
-        parser.error("give one file, as FILE or with --timeline-csv")
-    if options.output and options.output_dir:
-        parser.error("give --output or --output-dir")
-    return run_tool(_analyse, options)
+    return run_tool(_analyse, parser.parse_args(argv))
 
 
 @dataclass(frozen=True, slots=True)
 class _NamedFile:
     name: str
-    latencies: Latencies
+    path: Path
+    latencies: tuple[float, ...]
     summary: LatencySummary
 
     @classmethod
     def read(cls, path: Path, name: str | None) -> _NamedFile:
-        times, warmup_runs, turn_length = check_latencies(path)
-        if times is Times.UNKNOWN:
+        if check_latencies(path) is Times.UNKNOWN:
             say(f"{path.name}: the machine is not recorded")
-        latencies = read_latencies(path, warmup_runs=warmup_runs, turn_length=turn_length)
-        return cls(name or path.stem, latencies, summarize(latencies.flat))
-
-    @property
-    def timed(self) -> Timed:
-        """The latencies with their turns, if the file holds statistics of a run that keeps them."""
-        path, rounds = self.latencies.path, self.latencies.rounds
-        run = Run.around(path)
-        result = run.manifest.result_of(path, run.path) if run and run.manifest else None
-        if run is None or result is None or self.latencies.kind != "statistics":
-            return Timed(rounds)
-        return timed_as_kept(rounds, run.journal, result.series)
+        latencies = read_latencies(path)
+        return cls(name or path.stem, path, latencies, summarize(latencies))
 
 
 def _analyse(options: argparse.Namespace) -> None:
-    path: Path = options.file or options.timeline_csv
-    sides = [_NamedFile.read(path, options.name1)]
+    sides = [_NamedFile.read(options.timeline_csv, options.name1)]
     if options.compare:
         sides.append(_NamedFile.read(options.compare, options.name2))
     for side in sides:
-        if side.latencies.tracer_on:
-            say(f"{side.name}: measured with the tracer on, which costs time")
+        say(f"{side.name}: measured with the tracer on, which costs time")
         if options.verbose:
-            say(f"{side.name}: {', '.join(f'{value:.4f}' for value in side.latencies.flat)} ms")
+            say(f"{side.name}: {', '.join(f'{value:.4f}' for value in side.latencies)} ms")
     say(_table(sides))
     for side in sides:
-        for warning in latency_warnings(side.latencies.rounds):
+        for warning in latency_warnings([side.latencies]):
             say(f"warning: {side.name}: {warning}")
-    speedup = _speedup(*sides) if options.compare else None
-    if speedup:
+    written = {f"{sides[0].path.stem}_robust_stats.json": _statistics(sides[0])}
+    if options.compare:
+        before, after = (Timed((side.latencies,)) for side in sides)
+        why_not = why_not_compared(*(side.path for side in sides))
+        speedup = compare_timed(before, after, same_run=False, not_comparable=why_not)
         say(f"{sides[1].name} compared with {sides[0].name}: {speedup.verdict.value} ({speedup.reason})")
-    stem = path.stem.removesuffix("_robust_stats")
-    if options.output or options.output_dir:
-        statistics = _statistics(sides[0])
-        if speedup:
-            statistics["comparison"] = {"candidate": str(options.compare), **speedup.as_dict()}
-        _write_json(options.output or options.output_dir / f"{stem}_robust_stats.json", statistics)
-    if speedup and options.output_dir:
-        name = f"{path.stem}_vs_{options.compare.stem}_robust_comparison.json"
-        _write_json(options.output_dir / name, _comparison(sides[0], sides[1], speedup))
-
-
-def _write_json(path: Path, content: dict[str, object]) -> None:
-    files.write_json(path, content)
-    say_wrote(path)
-
-
-def _speedup(baseline: _NamedFile, candidate: _NamedFile) -> Speedup:
-    """Pair rounds only if both files were measured in the same run."""
-    before, after = baseline.latencies, candidate.latencies
-    why_not = why_not_compared(before.path, after.path)
-    if before.tracer_on != after.tracer_on:
-        why_not = "one was measured with the tracer on, the other without"
-    runs = [run.path if run else None for run in map(Run.around, (before.path, after.path))]
-    same_run = runs[0] is not None and runs[0] == runs[1] and len(before.rounds) > 1
-    return compare_timed(baseline.timed, candidate.timed, same_run=same_run, not_comparable=why_not)
+        name = "_vs_".join(side.path.stem for side in sides)
+        written[f"{name}_robust_comparison.json"] = _comparison(sides[0], sides[1], speedup)
+    for name, content in written.items() if options.output_dir else ():
+        files.write_json(options.output_dir / name, content)
+        say_wrote(options.output_dir / name)
 
 
 _FIELDS = ("median", "mean", "minimum", "p5", "p95", "p99", "maximum", "mad")
@@ -313,13 +278,11 @@ def _table(sides: Sequence[_NamedFile]) -> str:
 
 
 def _statistics(side: _NamedFile) -> dict[str, object]:
-    latencies, summary = side.latencies, side.summary
+    summary = side.summary
     return {
         "schema_version": 1,
         "name": side.name,
-        "source": str(latencies.path),
-        "source_kind": latencies.kind,
-        "tracer_on": latencies.tracer_on,
+        "source": str(side.path),
         "unit": "ms",
         "count": summary.count,
         "mean_ms": summary.mean,
@@ -329,9 +292,8 @@ def _statistics(side: _NamedFile) -> dict[str, object]:
         "min_ms": summary.minimum,
         "max_ms": summary.maximum,
         "end_to_end_ms": asdict(summary),
-        "end_to_end_rounds_ms": latencies.rounds,
-        "latencies_ms": latencies.flat,
-        "warnings": [asdict(warning) for warning in latency_warnings(latencies.rounds)],
+        "latencies_ms": side.latencies,
+        "warnings": [asdict(warning) for warning in latency_warnings([side.latencies])],
     }
 
 

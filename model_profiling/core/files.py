@@ -56,8 +56,8 @@ def is_utf8(text: str) -> bool:
     return True
 
 
-def refusal(path: Path, problem: OSError) -> InputError:
-    cure = CURES.get(problem.errno or 0, "check the path and the disk")
+def refusal(path: Path, problem: OSError, cure: str = "") -> InputError:
+    cure = cure or CURES.get(problem.errno or 0, "check the path and the disk")
     return InputError(f"cannot write {path}: {system_reason(problem)}", cure)
 
 

@@ -249,7 +249,7 @@ class Journal:
             finally:
                 os.close(handle)
         except OSError as problem:
-            raise files.refusal(self._path, problem) from problem
+            raise files.refusal(self._path, problem, "free some space, then run it again") from problem
         self._size += len(content)
         self._keep(entries)
 

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 from recorded_runs import PROGRAM, RUNS, SME2, TURN, copied, load
 
-from model_profiling.compat.input_files import analyse_timeline
+from model_profiling.compat.timelines import analyse_timeline
 from model_profiling.core.errors import FormatError
 from model_profiling.etdump import read_etdump
 from model_profiling.etdump.reader import read_timed

@@ -16,7 +16,7 @@ from pages import assert_harmless
 from recorded_runs import EMULATED, PROGRAM, SME2, Json, dumps_in, emulated_experiments, replay
 from rendered_markdown import read_html, rendered
 
-from model_profiling.compat.input_files import analyse_timeline
+from model_profiling.compat.timelines import analyse_timeline
 from model_profiling.core.records import read_table
 
 # As long as the word it stands for, so that the dump's tables still fit.

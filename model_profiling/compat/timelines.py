@@ -1,59 +1,41 @@
-"""Latencies and timelines from single files: dumps, CSV files, results of runners, plain numbers."""
+"""Timelines in CSV files alone: what the earlier kit's tools read."""
 
 from __future__ import annotations
 
-import contextlib
 import math
-import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
 
-from model_profiling.analysis.attribution import EXECUTE, RunGroup, counted_runs
+from model_profiling.analysis.attribution import EXECUTE, RunGroup
 from model_profiling.analysis.operators import DumpAnalysis, analyse_dump
 from model_profiling.analysis.sources import OperatorSource, ProgramView
-from model_profiling.config import names
 from model_profiling.config.series import Series
 from model_profiling.core.errors import FormatError, InputError
 from model_profiling.core.records import read_table
-from model_profiling.core.safe_read import open_regular, parse_json, read_text
-from model_profiling.etdump import BlockTable, EventTable, read_etdump
+from model_profiling.core.safe_read import read_text
+from model_profiling.etdump import BlockTable, EventTable
 from model_profiling.etdump.reader import EXACT, TimedDump, clock_of
 from model_profiling.program.category import Category
 from model_profiling.report.csv_files import EXACT_CALL
 from model_profiling.runs.run import Dump, origin_of_file, times_of_file
 from model_profiling.runs.times import Times, why_not_comparable
 
-
-@dataclass(frozen=True, slots=True)
-class Latencies:
-    """End-to-end latencies in milliseconds, one sequence per process, and the kind of file they come from."""
-
-    path: Path
-    kind: str
-    rounds: tuple[tuple[float, ...], ...]
-    tracer_on: bool
-    """Dumps and files made from them were measured with the event tracer on, which costs time."""
-
-    @property
-    def flat(self) -> tuple[float, ...]:
-        return tuple(value for process in self.rounds for value in process)
+_FIX = "make one with model_profiling/tools/etdump_to_csv.py --all-runs"
 
 
-def check_latencies(path: Path) -> tuple[Times, int, int]:
-    """What the times in `path` mean, and which runs count (`warmup_runs` and `turn_length` of
-    `read_latencies`). Refuses times that are certainly not latencies."""
+def check_latencies(path: Path) -> Times:
+    """What the times in `path` mean. Refuses times that are certainly not latencies."""
     if not path.is_file():
-        raise InputError(f"there is no file {path}", "name an ETDump, a timeline CSV, or a list of latencies")
-    times, said_by, result = times_of_file(path)
+        raise InputError(f"there is no file {path}", "name a timeline CSV file")
+    times, said_by, _ = times_of_file(path)
     if not times.are_shown:
         raise InputError(
             f"{path.name} is from {times.origin} ({said_by} says so): its times are not latencies",
             "name a file of a timing run; `sme2prof report` shows this run's operators and kernels",
         )
-    return (times, result.etdump_warmup_runs, result.etdump_turn_length) if result else (times, 0, 0)
+    return times
 
 
 def why_not_compared(before: Path, after: Path) -> str | None:
@@ -62,82 +44,20 @@ def why_not_compared(before: Path, after: Path) -> str | None:
     return None if any(origin.times is Times.UNKNOWN for origin in origins) else why_not_comparable(*origins)
 
 
-def read_latencies(path: Path, *, warmup_runs: int = 0, turn_length: int = 0) -> Latencies:
-    """Read the latencies in `path`, whose format the content shows; from a dump, only `counted_runs`."""
-    with open_regular(path, follow=True) as stream:
-        start = stream.read(64)
-    if start[4:6] == b"ED" or names.is_dump(path):
-        table = read_etdump(path)
-        runs = table.duration_ns[table.name == table.name_index(EXECUTE)]
-        counted = tuple((runs[counted_runs(len(runs), warmup_runs, turn_length)] / 1e6).tolist())
-        latencies = Latencies(path, "etdump", (counted,), tracer_on=True)
-    else:
-        latencies = _from_text(path)
-    if not latencies.flat:
-        raise FormatError(f"{path} contains no latency", "use a file with at least one run")
-    for value in latencies.flat:
-        if not math.isfinite(value) or value < 0:
-            raise FormatError(
-                f"{path}: {value} is not a latency", "a latency is a finite number, not negative"
-            )
+def read_latencies(path: Path) -> tuple[float, ...]:
+    """The milliseconds of each run in a timeline CSV."""
+    times = [row["duration_ms"] for row in _rows(path) if row["name"] == EXECUTE]
+    try:
+        latencies = tuple(map(float, times))
+    except (TypeError, ValueError) as problem:
+        raise FormatError(f"{path} has a latency that is no number: {problem}", _FIX) from problem
+    if not latencies or not all(0 <= value < math.inf for value in latencies):
+        raise FormatError(f"{path} has no run, or one of an impossible length", _FIX)
     return latencies
 
 
-def _from_text(path: Path) -> Latencies:
-    try:
-        text = read_text(path, follow=True, errors="strict")
-    except UnicodeDecodeError as problem:
-        what = f"{path} is neither an ETDump nor text (byte {problem.start})"
-        raise FormatError(what, "use another file") from problem
-    if text.lstrip().startswith(("{", "[")):
-        return _from_json(path, text)
-    if "duration_ms" in text.partition("\n")[0]:
-        # The file also has events outside the measured runs (warm-up), which are not latencies.
-        _, rows = read_table(text, path, "use another file")
-        runs = (row for row in rows if row.get("name") == EXECUTE and row.get("level") != "outside")
-        timed = tuple(_number(path, row.get("duration_ms")) for row in runs)
-        return Latencies(path, "timeline", (timed,), tracer_on=True)
-    numbers = tuple(_number(path, word) for word in re.split(r"[\s,;]+", text) if word)
-    return Latencies(path, "numbers", (numbers,), tracer_on=False)
-
-
-def _from_json(path: Path, text: str) -> Latencies:
-    content = parse_json(text, str(path), "use another file")
-    if isinstance(content, list):
-        return Latencies(path, "numbers", _rounds(path, content), tracer_on=False)
-    assert isinstance(content, dict)
-    for key, kind, scale in (
-        ("end_to_end_rounds_ms", "statistics", 1.0),
-        ("latencies_ms", "statistics", 1.0),
-        ("iterations_ns", "runner result", 1e-6),
-    ):
-        if isinstance(content.get(key), list):
-            rounds = _rounds(path, content[key])
-            scaled = tuple(tuple(value * scale for value in process) for process in rounds)
-            return Latencies(path, kind, scaled, tracer_on=content.get("tracer_on") is True)
-    what = f"{path} has none of these: end_to_end_rounds_ms, latencies_ms, iterations_ns"
-    raise FormatError(what, "use another file")
-
-
-def _rounds(path: Path, content: list[object]) -> tuple[tuple[float, ...], ...]:
-    """A list of numbers is one process; a list of lists is one process each."""
-    processes = [process for process in content if isinstance(process, list)]
-    if len(processes) < len(content) or not content:
-        processes = [content]
-    return tuple(tuple(_number(path, value) for value in process) for process in processes)
-
-
-def _number(path: Path, value: object) -> float:
-    if isinstance(value, str | int | float) and not isinstance(value, bool):
-        with contextlib.suppress(ValueError, OverflowError):
-            return float(value)
-    raise FormatError(
-        f"{path}: {value!r} is not a latency", ("write each latency as a number, in milliseconds")
-    )
-
-
-# Analysis of timeline CSV files alone. Files of the kit state each event's level, call and category; for
-# files with only the eleven contract columns, the order of events tells.
+# Files of the kit state each event's level, call and category; for files with only the eleven contract
+# columns, the order of events tells.
 
 _NEEDED = ("name", "delegate_backend", "start_us", "end_us", "duration_ms", "node_id", "run_index", "block")
 _ENDINGS = ("_exec_all_runs_timeline", "_exec_run0_timeline", "_all_runs_timeline", "_timeline")
@@ -156,9 +76,7 @@ def analyse_timeline(path: Path, name: str = "") -> DumpAnalysis:
         rows.sort(key=lambda row: (int(row["run_index"]), int(row["node_id"])))
         table, view = _table(path, rows), _StatedView(rows)
     except (KeyError, ValueError, TypeError, OverflowError) as problem:
-        raise FormatError(
-            f"{path} has a row that cannot be read: {problem}", "write the file again"
-        ) from problem
+        raise FormatError(f"{path} has a row that cannot be read: {problem}", _FIX) from problem
     stem = _stem(path)
     dump = Dump(path.with_name(f"{stem}.etdump"), Series(name or stem), times_of_file(path)[0])
     kinds = [row.get("kind") == EXACT_CALL for row in rows if row["block"] != _LOADING]
@@ -202,14 +120,13 @@ class _StatedView(ProgramView):
 
 
 def _rows(path: Path) -> list[_Row]:
-    fix = "make one with model_profiling/tools/etdump_to_csv.py --all-runs"
     try:
         text = read_text(path, follow=True, errors="strict")
     except UnicodeDecodeError as problem:
         raise InputError(f"cannot read {path}: {problem}", "name a timeline CSV file") from problem
-    columns, rows = read_table(text, path, fix)
+    columns, rows = read_table(text, path, _FIX)
     if lacking := [column for column in _NEEDED if column not in columns]:
-        raise FormatError(f"{path} is not a timeline: it has no column {', '.join(lacking)}", fix)
+        raise FormatError(f"{path} is not a timeline: it has no column {', '.join(lacking)}", _FIX)
     return [row for row in rows if row.get("level") != "outside"]
 
 
