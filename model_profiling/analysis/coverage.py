@@ -368,5 +368,4 @@ def _after(
 
 
 def _largest(shares: Mapping[str, float]) -> Part:
-    name = max(shares, key=lambda each: shares[each])
-    return Part(name, shares[name])
+    return Part(*max(shares.items(), key=lambda part: part[1]))

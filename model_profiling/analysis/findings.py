@@ -201,10 +201,6 @@ def by_kind(
     return dict(sorted(kinds.items(), key=lambda item: -weights[item[0]]))
 
 
-def percent(share: float) -> float:
-    return round(100 * share, 2)
-
-
 # The case.
 
 KINDS_NAMED = 3
@@ -294,7 +290,7 @@ class SeriesCase:
             slower = 1.0  # of another CPU, but measured
         own = sum(self.weight(operator) for concern in concerns for operator in concern.operators)
         whole = sum(map(self.weight, self.series.operators)) + (slower - 1) * own
-        return percent(slower * own / whole) if whole else 0.0
+        return round(100 * slower * own / whole, 2) if whole else 0.0
 
     def largest(self, free: Free, wanted: Callable[[Operator], bool]) -> list[Operator]:
         """Those of the free operators, heaviest first."""

@@ -13,7 +13,6 @@ from model_profiling.analysis.attribution import Attribution, Node, Share, attri
 from model_profiling.analysis.sources import UNKNOWN_SOURCE, OperatorSource, Origin, ProgramView
 from model_profiling.config.series import Diagnostic, Series
 from model_profiling.core.flatbuffer import Int64
-from model_profiling.core.formatting import plural
 from model_profiling.etdump import EventTable
 from model_profiling.etdump.reader import TimedDump, clock_of
 from model_profiling.program.category import Category, operator_type
@@ -212,7 +211,7 @@ class Breakdown:
         return bool((parts == self.e2e).all())
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, repr=False)
 class DumpAnalysis:
     dump: Dump
     graph: ProgramGraph | None
@@ -233,9 +232,6 @@ class DumpAnalysis:
     """CPU time of each run with one thread; None if unknown."""
     quiet: NDArray[np.bool_] | None = None
     """Which runs nobody disturbed; None if unknown."""
-
-    def __repr__(self) -> str:
-        return f"<DumpAnalysis {self.path.name}: {plural(self.runs, 'run')}>"
 
     @property
     def path(self) -> Path:

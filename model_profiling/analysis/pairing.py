@@ -116,7 +116,7 @@ Change = Literal["same", "kernel changed", "appeared", "vanished", "split", "mer
 MatchedBy = Literal["graph node", "module", "order"]
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, repr=False)
 class OperatorPair:
     """One operator of the baseline and what it became; either side may hold none or several operators."""
 
@@ -127,9 +127,6 @@ class OperatorPair:
     """With confidence, from rounds or launches; None if there were too few or the times mean nothing."""
     ratio: float | None
     """With confidence if rounds or launches gave one, else from the times shown; None if neither."""
-
-    def __repr__(self) -> str:
-        return f"<OperatorPair {self.main.name}: {self.change}>"
 
     @property
     def main(self) -> Operator:
@@ -169,7 +166,7 @@ class CategoryPair:
     """As `OperatorPair.ratio`."""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, repr=False)
 class Pairing:
     """Two series compared. `not_comparable` says why times are not compared; there are still pairs."""
 
@@ -184,9 +181,6 @@ class Pairing:
     with_tracer: bool
     categories: tuple[CategoryPair, ...]
     operators: tuple[OperatorPair, ...]
-
-    def __repr__(self) -> str:
-        return f"<Pairing {self.label}: {self.e2e.in_short}; {plural(len(self.operators), 'operator')}>"
 
     @property
     def traced_ratio(self) -> float | None:
@@ -214,9 +208,6 @@ class Pairing:
         if ours.experiment == theirs.experiment and ours.threads and theirs.threads:
             return plural(ours.threads, "thread"), plural(theirs.threads, "thread")
         return str(ours), str(theirs)
-
-    def changed(self, *changes: Change) -> tuple[OperatorPair, ...]:
-        return tuple(pair for pair in self.operators if pair.change in changes)
 
 
 def pair_series(

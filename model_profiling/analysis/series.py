@@ -159,7 +159,7 @@ class SeriesAnalysis:
 
     @property
     def cut_to_microseconds(self) -> bool:
-        return any(CUT in dump.clock for dump in self.rounds)
+        return CUT in self.clock
 
     @property
     def parts(self) -> dict[str, Int64]:

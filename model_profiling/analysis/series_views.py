@@ -268,10 +268,7 @@ class MemoryUse:
         return tuple((what, peak) for what, peak in peaks if peak is not None and peak.tensors)
 
     @property
-    def advice(self) -> tuple[str, ...]:
-        return tuple(self._advice())
-
-    def _advice(self) -> Iterator[str]:
+    def advice(self) -> Iterator[str]:
         memory = self.memory
         worth = memory.peak_bytes * _WORTH
         if min(memory.of(PROGRAM), memory.packed) > worth:

@@ -55,6 +55,7 @@ def analysis_summary(
     """`written` are the CSV files of each series. Paths inside the run directory are relative to it."""
     home = analysis.run.path
     remarks = dict.fromkeys((*data.remarks, *analysis.warnings))
+    operators = (operator.name for series in analysis.series for operator in series.operators)
     return {
         "schema_version": 1,
         "run_dir": analysis.run.called,
@@ -68,7 +69,8 @@ def analysis_summary(
             )
             for category in Category
         },
-        "kernel_hints": _kernel_hints(analysis.series),
+        # By kernel family: packed (KleidiAI) or XNNPACK's own. Which kernel ran, only a trace shows.
+        "kernel_hints": {use.kernel.name: use.calls or 0 for use in operator_kernels(operators)},
         "per_etdump": [
             _dump(series, paths, home) for series, paths in zip(analysis.series, written, strict=True)
         ],
@@ -127,13 +129,6 @@ def _series(series: SeriesAnalysis, data: ReportData) -> dict[str, object]:
             for row in operator_rows(series, data.sme2_of(series))
         ],
     }
-
-
-def _kernel_hints(series: Sequence[SeriesAnalysis]) -> dict[str, int]:
-    """Count matrix operators by kernel family in one run of each series. The family names the path, packed
-    (KleidiAI) or XNNPACK's own; only a trace shows which kernel ran."""
-    names = [operator.name for found in series for operator in found.operators]
-    return {use.kernel.name: use.calls or 0 for use in operator_kernels(names)}
 
 
 def _pair(pair: Pair, analysis: RunAnalysis) -> dict[str, object]:

@@ -122,18 +122,6 @@ def layered(
     return {"layer": list(layers), "height": height, "datasets": {name: list(data[name]) for name in data}}
 
 
-def measured_line(x: str, y: tuple[str, str, str], *, colour: Channel, tip: Mapping[str, str]) -> list[Layer]:
-    """A line through the points of each series with its range and its label; `y` are the fields of the point,
-    of the range's begin and of its end."""
-    middle, low, high = y
-    return [
-        layer("rows", "line", x=x, y=middle, color=colour, strokeWidth=2, opacity=0.6),
-        layer("rows", "rule", x=x, y=low, y2=high, color=colour, strokeWidth=2),
-        layer("rows", "point", x=x, y=middle, color=colour, tip=tip, filled=True, size=90, opacity=1),
-        layer("rows", "text", x=x, y=middle, text="_text", align="left", dx=10, baseline="middle"),
-    ]
-
-
 def labelled(
     data: Mapping[str, Sequence[Row]], layers: Sequence[Layer], x: Channel, height: float = ROW
 ) -> Row:
@@ -168,15 +156,10 @@ def category_colours(rows: Iterable[Row]) -> Channel:
     """Colours by `category`, with a legend of the categories that are there."""
     present = {row["category"] for row in rows}
     colours = {name: colour for name, colour in PARTS.items() if name in present}
-    return _palette("category", colours, columns=2, symbolType="square", symbolStrokeWidth=0)
+    return palette("category", colours, columns=2, symbolType="square", symbolStrokeWidth=0)
 
 
-def series_colours(field: str, names: Iterable[str]) -> Channel:
-    colours = {name: series_colour(place) for place, name in enumerate(dict.fromkeys(names))}
-    return _palette(field, colours, columns=1, labelLimit=320)  # names of series are long
-
-
-def _palette(field: str, colours: Mapping[str, str], **legend: object) -> Channel:
+def palette(field: str, colours: Mapping[str, str], **legend: object) -> Channel:
     scale = {"domain": list(colours), "range": list(colours.values())}
     return {
         "field": field,

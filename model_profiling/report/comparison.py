@@ -70,7 +70,7 @@ class SideFacts:
         return " ".join((model, *variant))
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, repr=False)
 class SeriesComparison:
     """One experiment of the second side compared with one of the first."""
 
@@ -86,9 +86,6 @@ class SeriesComparison:
     """Whether the two sides took turns, ran side by side, or were measured at different times."""
     turns_ms: tuple[float, float] | None = None
     """What was compared: typical turns of both sides; None if times with the tracer were."""
-
-    def __repr__(self) -> str:
-        return f"<SeriesComparison {self.name}: {self.end_to_end.in_short}>"
 
     @property
     def parts(self) -> tuple[CategoryPair, ...]:

@@ -45,7 +45,9 @@ def comparison_document(comparison: Comparison) -> list[doc.Block]:
     blocks += [doc.Paragraph(note) for note in notes]
     reasons = warning_lines(_incomparable(comparison), subjects(comparison))
     blocks += doc.make_list((*(line.text for line in reasons), *warnings(comparison)))
-    blocks += differences_table(comparison.differing_facts)
+    if differing := comparison.differing_facts:
+        rows = [(what, *map(doc.Code, of)) for what, *of in differing]
+        blocks += [doc.Paragraph("What else differs:"), doc.make_table(("what", "A", "B"), rows)]
     for found in comparison.series:
         if details := tuple(_details(found)):
             whose = f"{found.name}: c" if len(comparison.series) > 1 else "C"
@@ -60,12 +62,6 @@ def _how_compared(row: SeriesComparison) -> str:
         return "Times are those of paired turns, which speedups come from: the fastest eighth of each turn."
     when = "side by side" if row.way == "rounds" else "at different times (3% is added to each side)"
     return f"Times are the fastest eighth of each process; processes ran {when}."
-
-
-def differences_table(differing: Sequence[tuple[str, str, str]]) -> Iterator[doc.Block]:
-    if differing:
-        yield doc.Paragraph("What else differs:")
-        yield doc.make_table(("what", "A", "B"), [(what, *map(doc.Code, of)) for what, *of in differing])
 
 
 def comparison_page(comparison: Comparison) -> tuple[str, list[doc.Block]]:

@@ -18,7 +18,7 @@ from model_profiling.analysis.series import SeriesAnalysis
 from model_profiling.config import names
 from model_profiling.config.series import Diagnostic, Pair, Series, WarningLine, warning_lines
 from model_profiling.core.errors import FormatError
-from model_profiling.core.formatting import capitalized, counts, listing, plural
+from model_profiling.core.formatting import capitalized, counts, listing
 from model_profiling.facts import MeasuredSeries
 from model_profiling.runs import Manifest, Run, Times
 from model_profiling.runs.records import PairParity
@@ -78,7 +78,7 @@ class PairReport:
         return self.pairing if self.comparable or self.speedup.ratio is not None else None
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class ReportData:
     """Everything that a report says about a run. No slots, because its properties are cached."""
 
@@ -90,9 +90,6 @@ class ReportData:
     evidence: tuple[PlaceEvidence, ...]
     inside: tuple[InsideSeries, ...] = ()
     """Sampling results, for each series that was sampled."""
-
-    def __repr__(self) -> str:
-        return f"<ReportData {self.run.in_short}: {plural(len(self.experiments), 'experiment')}>"
 
     @property
     def times(self) -> Times:

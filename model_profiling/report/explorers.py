@@ -11,7 +11,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import groupby
 
@@ -37,21 +37,11 @@ _LONGEST = 400
 """Characters of a text that are kept; no real name is longer."""
 
 
-class Texts:
-    def __init__(self) -> None:
-        self._place: dict[str, int] = {}
+class Texts(dict[str, int]):
+    """Texts of a page in the order they were first used, each with its number."""
 
     def number(self, text: str) -> int:
-        if len(text) > _LONGEST:
-            text = f"{text[:_LONGEST]} ..."
-        return self._place.setdefault(text, len(self._place))
-
-    def numbers(self, texts: Iterable[str]) -> list[int]:
-        return [self.number(text) for text in texts]
-
-    @property
-    def all(self) -> list[str]:
-        return list(self._place)
+        return self.setdefault(f"{text[:_LONGEST]} ..." if len(text) > _LONGEST else text, len(self))
 
 
 _SME_KERNELS = "SME kernels of its type"
@@ -176,7 +166,7 @@ def explore_operators(data: ReportData, instead: Sequence[Block]) -> list[Block]
     limit = _ROWS // len(views) + 1
     shown = [found.view(view, limit) for view in views]
     content = {
-        "texts": found.texts.all,
+        "texts": list(found.texts),
         "facts": FACTS,
         "series": [series.name for series in found.series],
         "views": shown,
@@ -212,7 +202,7 @@ class _Explored:
             "place": view.place,
             "headers": view.headers,
             "numbers": view.numbers,
-            "rows": [self.texts.numbers(map(plain, row.cells)) for row in rows[:limit]],
+            "rows": [[self.texts.number(plain(cell)) for cell in row.cells] for row in rows[:limit]],
             "inside": [[self._opened(*member) for member in row.inside] for row in rows[:limit]],
             "note": note,
         }
@@ -226,18 +216,16 @@ class _Explored:
             self.code.append({})
         place = series.place(operator)
         if str(place) not in self.operators[which]:
-            facts = self._facts(series, operator)
+            row = operator_row(series, operator, self._data.sme2_of(series))
+            timed = series.times.are_shown
+            facts = {fact.called: fact.text(row) for fact in OPERATOR_FACTS if timed or not fact.timed}
+            uses = self._uses.get(series.series, ())
+            facts[_SME_KERNELS] = ", ".join(kernels_for(operator, uses))
             cells = (facts.get(name, "") for name in FACTS)
             self.operators[which][str(place)] = [self.texts.number(cell) if cell else -1 for cell in cells]
             if code := operator.source.place.code:
                 self.code[which][str(place)] = self.texts.number(code)
         return which, place
-
-    def _facts(self, series: SeriesAnalysis, operator: Operator) -> dict[str, str]:
-        row = operator_row(series, operator, self._data.sme2_of(series))
-        timed = series.times.are_shown
-        facts = {fact.called: fact.text(row) for fact in OPERATOR_FACTS if timed or not fact.timed}
-        return facts | {_SME_KERNELS: ", ".join(kernels_for(operator, self._uses.get(series.series, ())))}
 
 
 # One typical run of each series over time: execute holds calls, calls hold modules, modules hold operators.
@@ -275,7 +263,7 @@ def explore_timeline(data: ReportData) -> list[Block]:
         return []
     texts, limit = Texts(), _EVENTS // len(every) + 1
     views = [_timeline_view(series, limit, texts) for series in every]
-    shown = {"categories": [list(part) for part in PARTS.items()], "views": views, "texts": texts.all}
+    shown = {"categories": [list(part) for part in PARTS.items()], "views": views, "texts": list(texts)}
     return [Explorer("timeline", "One run from start to end", shown, (), f"*{names.TIMELINE_CSV}")]
 
 

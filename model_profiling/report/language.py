@@ -96,15 +96,9 @@ class LanguageCase:
 
     @property
     def name(self) -> str:
-        return case_name(self.phase, self.tokens, self.position)
-
-
-def case_name(phase: PhaseName, tokens: int, position: int) -> str:
-    return (
-        f"prompt of {plural(tokens, 'token')}"
-        if phase == "prompt"
-        else f"answer after {plural(position, 'token')}"
-    )
+        if self.phase == "prompt":
+            return f"prompt of {plural(self.tokens, 'token')}"
+        return f"answer after {plural(self.position, 'token')}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -366,7 +360,9 @@ def _rate_chart(found: Language) -> doc.Chart | None:
             )
     if len({row["position"] for row in rows}) < 2:
         return None
-    colour = draw.series_colours("series", dict.fromkeys(str(row["series"]) for row in rows))
+    sides = dict.fromkeys(str(row["series"]) for row in rows)
+    colours = {name: draw.series_colour(place) for place, name in enumerate(sides)}
+    colour = draw.palette("series", colours, columns=1, labelLimit=320)  # names of series are long
     x: draw.Channel = {
         "type": "ordinal",
         "title": "tokens before it",
@@ -376,7 +372,15 @@ def _rate_chart(found: Language) -> doc.Chart | None:
     top = max(1e3 / (each.low_ms or each.median_ms) for case in found.of("answer") for each in case.latencies)
     y = draw.axis("tokens per second", {"domain": [0, top * 1.08], "nice": False}, tickCount=5)
     tip = {"series": "series", "position": "position", "rate": "tokens/s", "low": "from", "high": "to"}
-    layers = draw.measured_line("position", ("rate", "low", "high"), colour=colour, tip=tip)
+    own: draw.Layer = {"x": "position", "color": colour}
+    layers = [
+        draw.layer("rows", "line", y="rate", strokeWidth=2, opacity=0.6, **own),
+        draw.layer("rows", "rule", y="low", y2="high", strokeWidth=2, **own),
+        draw.layer("rows", "point", y="rate", tip=tip, filled=True, size=90, opacity=1, **own),
+        draw.layer(
+            "rows", "text", x="position", y="rate", text="_text", align="left", dx=10, baseline="middle"
+        ),
+    ]
     said = ", ".join(f"{row['_text']} tokens/s at {row['position']} ({row['series']})" for row in rows)
     spec = draw.layered({"rows": rows}, layers, x, y)
     return doc.Chart("tokens", "Tokens per second over the context", f"{said}.", spec, "llm.json")

@@ -113,6 +113,7 @@ def _ratio(found: Speedup) -> str:
 
 
 def optimization_document(found: Optimization) -> list[doc.Block]:
+    left = [doc.Heading("What stays outside the delegates"), *doc.make_list(found.left)]
     return [
         doc.Heading(f"Optimizing {found.model}, {found.dtype}", 1),
         doc.Paragraph((doc.Strong(f"{found.verdict}."),)),
@@ -120,7 +121,7 @@ def optimization_document(found: Optimization) -> list[doc.Block]:
         sides_table(found),
         *_rewrites(found),
         *_instead(found),
-        *_left(found),
+        *(left if found.left else []),
     ]
 
 
@@ -209,12 +210,6 @@ def _instead(found: Optimization) -> Iterator[doc.Block]:
         yield doc.Items(
             tuple(doc.Item(each.name, tuple((doc.Code(text),) for text in each.instead)) for each in kept)
         )
-
-
-def _left(found: Optimization) -> Iterator[doc.Block]:
-    if found.left:
-        yield doc.Heading("What stays outside the delegates")
-        yield from doc.make_list(found.left)
 
 
 def judged(gain: Speedup | None) -> tuple[Decision, str]:

@@ -13,7 +13,7 @@ from strategies import Block, Dump
 
 from model_profiling.analysis.attribution import counted_runs
 from model_profiling.analysis.operators import DumpAnalysis
-from model_profiling.analysis.pairing import Pairing, match_operators, pair_series
+from model_profiling.analysis.pairing import OperatorPair, Pairing, match_operators, pair_series
 from model_profiling.analysis.series import series_of
 from model_profiling.analysis.sources import OperatorSource
 from model_profiling.config.series import Series
@@ -67,6 +67,10 @@ def pair_single(baseline: DumpAnalysis, candidate: DumpAnalysis) -> Pairing:
     return pair_series(series_of([baseline]), series_of([candidate]))
 
 
+def changed(pairing: Pairing, change: str) -> list[OperatorPair]:
+    return [pair for pair in pairing.operators if pair.change == change]
+
+
 def test_operators_are_paired_by_kind_and_order_where_no_program_fits() -> None:
     pairing = pair_single(dump_of(OFF, experiment="off"), dump_of(ON, experiment="on"))
     assert pairing.matched_by == "order"
@@ -77,7 +81,7 @@ def test_operators_are_paired_by_kind_and_order_where_no_program_fits() -> None:
         ("appeared", "", "Pack LH (X16)"),
         ("kernel changed", "Fully Connected (NC, F16) GEMM", "Fully Connected (NC, PF16) GEMM"),
     ]
-    assert [one.families for one in pairing.changed("kernel changed")] == [("F16", "PF16"), ("F16", "PF16")]
+    assert [one.families for one in changed(pairing, "kernel changed")] == [("F16", "PF16"), ("F16", "PF16")]
     off, on = with_nodes(dump_of(OFF), [0, 1, 2, 3]), with_nodes(dump_of(ON), [0, 1, 2, 3], "other")
     assert match_operators(off.operators, on.operators)[0] == "order"
 
@@ -86,13 +90,13 @@ def test_with_a_program_a_node_that_became_two_events_is_a_split() -> None:
     off, on = with_nodes(dump_of(OFF), [0, 1, 2, 3]), with_nodes(dump_of(ON), [0, 1, 3, 3])
     pairing = pair_single(off, on)
     assert pairing.matched_by == "graph node"
-    split = pairing.changed("split")
+    split = changed(pairing, "split")
     assert described(split) == [
         ("split", "Fully Connected (NC, F16) GEMM", "Pack LH (X16)+Fully Connected (NC, PF16) GEMM")
     ]
     assert split[0].baseline_ms == pytest.approx(0.050) and split[0].candidate_ms == pytest.approx(0.015)
     assert split[0].ratio == pytest.approx(50 / 15)
-    assert described(pairing.changed("vanished")) == [("vanished", "Clamp (NC)", "")]
+    assert described(changed(pairing, "vanished")) == [("vanished", "Clamp (NC)", "")]
     assert [one.change for one in pair_single(on, off).operators if len(one.baseline) == 2] == ["merged"]
 
 
@@ -150,7 +154,7 @@ def test_an_answer_is_repeated_and_what_may_not_be_compared_has_none() -> None:
     assert pairing.e2e.verdict is Verdict.NOT_COMPARABLE and pairing.e2e.reason == "emulated"
     assert pairing.traced_ratio is None and not pairing.comparable
     assert all(one.speedup is None for one in (*pairing.operators, *pairing.categories))
-    assert len(pairing.changed("kernel changed")) == 2
+    assert len(changed(pairing, "kernel changed")) == 2
     off, on = (series_of([dump_of(one, experiment=name)]) for name, one in (("off", OFF), ("on", ON)))
     measured = compare_rounds([[2.0]] * 8, [[1.0]] * 8)
     pairing = pair_series(off, on, answer=PairSpeedup("label", off.series, on.series, measured))

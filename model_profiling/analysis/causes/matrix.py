@@ -18,7 +18,6 @@ from model_profiling.analysis.findings import (
     SeriesCase,
     by_kind,
     identities,
-    percent,
     reaching,
     where,
 )
@@ -63,7 +62,8 @@ def matrix_bound(case: SeriesCase, free: Free) -> Finding | None:
     several = case.timed and len({each.threads for each in case.every}) > 1
     with_threads = f"With {plural(series.series.threads or 1, 'thread')}, " if several else ""
     formats = list(_other_formats(case, unexplained))
-    steps = [*formats, *_threads(case)]
+    one_thread = case.timed and {each.threads for each in case.every} == {1}
+    steps = [*formats, *(["they ran on 1 thread: measure more (`--threads 1,2`)"] if one_thread else [])]
     return Finding(
         "matrix-bound",
         f"{with_threads}{listing(names)} {verb} {part} of the "
@@ -108,11 +108,6 @@ def _other_formats(case: SeriesCase, operators: Sequence[Operator]) -> Iterator[
 def _asked_format(series: SeriesAnalysis) -> str:
     """The format in the program's name; empty if it has none."""
     return format_of_name(PurePath(series.graph.program.source).stem) if series.graph else ""
-
-
-def _threads(case: SeriesCase) -> Iterator[str]:
-    if case.timed and {each.threads for each in case.every} == {1}:
-        yield "they ran on 1 thread: measure more (`--threads 1,2`)"
 
 
 # Depthwise and grouped convolutions that run as an indirect matrix product, a small one for each group.
@@ -198,6 +193,7 @@ def precision_not_as_asked(case: SeriesCase, _free: Free) -> Finding | None:
     # Those outside are a finding of their own.
     share = _part(case, [operator for operator in wider if operator.delegated])
     whys = [_why(operator, asked) for operator in wider]
+    most = share >= _MOST and not any(each.ran_wider for each in wider)
     return Finding(
         "precision-not-as-asked",
         f"Expect less from {asked}: {len(wider)} of {plural(len(matrix), 'matrix operator')} ran in "
@@ -210,7 +206,7 @@ def precision_not_as_asked(case: SeriesCase, _free: Free) -> Finding | None:
         ),
         {"share": share, "share_of": "time" if case.timed else "arithmetic"},
         # Most of the model is not in the format that was asked for: the first thing to know.
-        weight_pct=percent(share) if share >= _MOST and not any(each.ran_wider for each in wider) else 0.0,
+        weight_pct=round(100 * share, 2) if most else 0.0,
     )
 
 

@@ -153,16 +153,16 @@ _SNIPPET = "window.vegaEmbed = vegaEmbed;"
 
 def vega_script() -> str:
     """Return the script, from the cache or newly built."""
+
+    def make(into: Path) -> None:
+        files.write_text(into / _FILE, _put_together())
+
     home = cache_root() / "vega" / f"{version('vl-convert-python')}-{VEGA_LITE}"
     try:
-        kept = cached(home, _make, "the script that draws charts", fetch=True) / _FILE
+        kept = cached(home, make, "the script that draws charts", fetch=True) / _FILE
         return kept.read_text(encoding="utf-8")
     except (ProfilingError, OSError):
         return _put_together()
-
-
-def _make(into: Path) -> None:
-    files.write_text(into / _FILE, _put_together())
 
 
 def _put_together() -> str:
