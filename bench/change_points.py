@@ -185,7 +185,7 @@ def print_told(noise: np.random.Generator, histories: int) -> None:
         logs = normal(noise, (histories, RUNS))
         for first, step in steps.items():
             logs[:, first:] += np.log1p(step)
-        told = [find_changes(np.exp(row).tolist()) for row in logs]
+        told = find_changes([(np.exp(row).tolist(), None) for row in logs])
         exact, place, size = (np.mean(each) for each in zip(*_right(told, steps), strict=True))
         many = np.array([len(found.changes) for found in told])
         name = ", ".join(f"{first}: {step:+.0%}" for first, step in steps.items())

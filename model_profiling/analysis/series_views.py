@@ -166,18 +166,9 @@ class Slice:
     self_ns: int
 
 
-@dataclass(frozen=True, slots=True)
-class RunSlices:
-    """One run, its slices in the order they begin; the first is the run itself."""
-
-    dump: DumpAnalysis
-    number: int
-    """Index among all runs of its dump's file."""
-    slices: tuple[Slice, ...]
-
-
-def slice_runs(series: SeriesAnalysis, most: int) -> Iterator[RunSlices]:
-    """At most `most` runs of a series, evenly chosen, in the order they were made."""
+def slice_runs(series: SeriesAnalysis, most: int) -> Iterator[tuple[DumpAnalysis, int, Iterator[Slice]]]:
+    """At most `most` runs of a series, evenly chosen, in the order they were made: the dump of each, its
+    number in there, and its slices."""
     every = range(series.runs)
     chosen = every if series.runs <= most else np.linspace(0, series.runs - 1, most).astype(int).tolist()
     wanted = set(chosen)
@@ -185,7 +176,7 @@ def slice_runs(series: SeriesAnalysis, most: int) -> Iterator[RunSlices]:
     for dump in series.rounds:
         for run in range(dump.runs):
             if before + run in wanted:
-                yield RunSlices(dump, int(dump.attribution.numbers[run]), tuple(slices_of(dump, run)))
+                yield dump, int(dump.attribution.numbers[run]), slices_of(dump, run)
         before += dump.runs
 
 

@@ -46,7 +46,7 @@ def comparison_document(comparison: Comparison) -> list[doc.Block]:
     reasons = warning_lines(_incomparable(comparison), subjects(comparison))
     blocks += doc.make_list((*(line.text for line in reasons), *warnings(comparison)))
     if differing := comparison.differing_facts:
-        rows = [(what, *map(doc.Code, of)) for what, *of in differing]
+        rows = [(what, doc.Code(a), doc.Code(b)) for what, a, b in differing]
         blocks += [doc.Paragraph("What else differs:"), doc.make_table(("what", "A", "B"), rows)]
     for found in comparison.series:
         if details := tuple(_details(found)):

@@ -24,7 +24,7 @@ from model_profiling.statistics.change_points import (
     FEWEST_RUNS,
     ChangePoint,
     ChangePoints,
-    find_changes_of_all,
+    find_changes,
 )
 
 METHOD = (
@@ -136,7 +136,7 @@ def make_series(points: Mapping[SeriesKey, Sequence[HistoryPoint]]) -> list[Hist
     ]
     return [
         HistorySeries(key, tuple(own), changes, tuple(_news(own)))
-        for (key, own), changes in zip(points.items(), find_changes_of_all(latencies), strict=True)
+        for (key, own), changes in zip(points.items(), find_changes(latencies), strict=True)
     ]
 
 

@@ -30,7 +30,6 @@ from model_profiling.report.sections import advice, categories, first_picture, o
 from model_profiling.report.verdict import answers
 from model_profiling.runs import Latency, Times
 from model_profiling.runs.manifest import ScheduleFacts
-from model_profiling.statistics.speedup import Speedup
 
 # The section on latency: comparisons, every experiment, how it was measured, and other costs.
 
@@ -88,10 +87,6 @@ def speedups(data: ReportData) -> list[doc.Block]:
     ]
 
 
-def _interval(found: Speedup) -> str:
-    return MISSING if found.low is None or found.high is None else f"{found.low:.3f} to {found.high:.3f}"
-
-
 def _threads(pair: PairReport) -> str:
     sides = pair.pair.baseline, pair.pair.candidate
     return " → ".join(dict.fromkeys(breakdown.number_cell(side.threads) for side in sides))
@@ -105,10 +100,7 @@ _SPEEDUPS: tuple[doc.TableColumn[PairReport], ...] = (
     doc.Number("baseline ms", lambda pair: milliseconds(pair.speedup.baseline_median)),
     doc.Number("candidate ms", lambda pair: milliseconds(pair.speedup.candidate_median)),
     doc.Number("change", lambda pair: breakdown.median_change(pair.speedup)),
-    doc.Number(
-        "speedup", lambda pair: MISSING if pair.speedup.ratio is None else f"{pair.speedup.ratio:.3f}x"
-    ),
-    doc.Number("interval", lambda pair: _interval(pair.speedup)),
+    doc.Number("speedup", lambda pair: breakdown.ratio_text(pair.speedup) if pair.speedup.ratio else MISSING),
     doc.TableColumn("verdict", lambda pair: pair.speedup.verdict.value),
 )
 

@@ -93,11 +93,11 @@ def _process(series: SeriesAnalysis, process: int, share: float, sme2: Mapping[i
     about_node: dict[int, Json] = {}
     groups = (group for dump in series.rounds for group in dump.attribution.groups)
     zero = min(int(group.start_ns[:, -1].min()) for group in groups)
-    for thread, run in enumerate(slice_runs(series, most), start=1):
+    for thread, (dump, run, slices) in enumerate(slice_runs(series, most), start=1):
         # Padded, because Perfetto's page sorts tracks by name.
-        number = f"{series.unit} {run.dump.dump.round + 1:02}, run {run.number + 1:03}"
+        number = f"{series.unit} {dump.dump.round + 1:02}, run {run + 1:03}"
         yield _named("thread_name", process, thread, {"name": number})
-        for slice_ in run.slices:
+        for slice_ in slices:
             begin, end = slice_.begin_ns, slice_.end_ns
             known = about_node.get(id(slice_.node))
             if known is None:

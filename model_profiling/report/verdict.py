@@ -92,7 +92,8 @@ class RunAnswers:
 
 
 def answers(data: ReportData) -> RunAnswers:
-    question = _question(data)
+    compared = data.timed and sme2_pair(data) is not None  # then no question is open in the second answer
+    question = data.not_tested[0] if data.not_tested and not compared else None
     steps = list(islice(_next(data, question), _STEPS))
     answered = [question for _, question in steps]
     low = data.outlook.coverage.is_low  # then the cure is advised, and no further measuring
@@ -108,13 +109,6 @@ def answers(data: ReportData) -> RunAnswers:
         warnings=tuple(line.text for line in data.warnings),
         doubt=_doubt(data),
     )
-
-
-def _question(data: ReportData) -> NotTested | None:
-    """The open question that the second answer names; none if a pair answers it."""
-    if data.timed and sme2_pair(data) is not None:
-        return None
-    return data.not_tested[0] if data.not_tested else None
 
 
 def _costs(data: ReportData) -> dict[str, float]:

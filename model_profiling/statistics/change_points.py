@@ -107,21 +107,15 @@ class ChangePoints:
         return self.runs < FEWEST_RUNS
 
 
-def find_changes(values: Sequence[float], errors: Sequence[float] | None = None) -> ChangePoints:
-    """Find the changes in `values`, given in order of measurement, as someone who looks after every run
-    would.
-
-    `errors` are the relative standard errors of the values (0.01 means 1%). Values less certain than the
-    noise from run to run count for less.
-    """
-    return find_changes_of_all([(values, errors)])[0]
-
-
-def find_changes_of_all(
+def find_changes(
     histories: Iterable[tuple[Sequence[float], Sequence[float] | None]],
 ) -> list[ChangePoints]:
-    """Find the changes in the values and errors of each history. Each waits for its next scan: numpy scans
-    for all of them at once, which takes hardly longer than for one."""
+    """Find the changes in the values of each history, given in order of measurement, as someone who looks
+    after every run would. Errors are relative standard errors (0.01 means 1%): values less certain than the
+    noise from run to run count for less.
+
+    Each history waits for its next scan: numpy scans for all at once, which takes hardly longer than for one.
+    """
     searches = [_search(values, errors) for values, errors in histories]
     ended = dict[int, ChangePoints]()
     scans: dict[int, Scan | None] = dict.fromkeys(range(len(searches)))

@@ -362,7 +362,7 @@ def _threads(_: Shown, files: Files, row: Row, __: int) -> Told:
 _TABLES: dict[tuple[str, ...], Checker] = {
     ("comparison", "baseline ms"): _keys(_speedup, {
         "baseline ms": "baseline_median", "candidate ms": "candidate_median", "change": "change",
-        "speedup": "ratio", "interval": "low high",
+        "speedup": "ratio low high",
     }),
     ("SME2", "launches"): _LATENCY,
     ("SME2", "rounds"): _LATENCY,
