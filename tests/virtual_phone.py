@@ -22,6 +22,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Literal
 
+import psutil
 from held_port import HeldPort
 from virtual_phone_parts import Parts, phone_parts
 from virtual_phone_root import SHELL_UID, fill_sys, make_root
@@ -30,19 +31,6 @@ from model_profiling.core import process
 from model_profiling.core.errors import SetupError
 
 _INIT = Path(__file__).with_name("virtual_phone_init.py")
-_PROPERTIES = {
-    "ro.product.manufacturer": "Example",
-    "ro.product.model": "Virtual 1",
-    "ro.product.name": "virtual",
-    "ro.product.device": "virtual",
-    "ro.product.cpu.abi": "arm64-v8a",
-    "ro.soc.manufacturer": "Example",
-    "ro.soc.model": "EX1000",
-    "ro.board.platform": "ex1000",
-    "ro.build.version.release": "15",
-    "ro.build.version.sdk": "35",
-    "sys.boot_completed": "1",
-}
 _WRAPPER = """\
 #!/bin/sh
 export HOME={home} TMPDIR={home} ANDROID_ADB_SERVER_PORT={port} ADB_USB=0 ADB_EMU=0 ADB_MDNS=0
@@ -183,7 +171,7 @@ class VirtualPhone:
         self._adbd_port = 0
         self._init: subprocess.Popen[str] | None = None
         own = {"ro.product.model": model, "ro.serialno": f"VP{uuid.uuid4().hex[:10].upper()}"}
-        make_root(self.root, server.parts, {**_PROPERTIES, **own}, owner=self._uid)
+        make_root(self.root, server.parts, own, owner=self._uid)
         self.switch_on()
 
     @property
@@ -387,10 +375,5 @@ def _wait_for(condition: Callable[[], bool], problem: str) -> None:
 
 def _listener(port: int) -> int | None:
     """The process that listens on a TCP port of this machine."""
-    lines = [line.split() for line in Path("/proc/net/tcp").read_text().splitlines()[1:]]
-    inodes = [words[9] for words in lines if words[1].endswith(f":{port:04X}") and words[3] == "0A"]
-    for link in Path("/proc").glob("[0-9]*/fd/*") if inodes else ():
-        with contextlib.suppress(OSError):
-            if str(link.readlink()) == f"socket:[{inodes[0]}]":
-                return int(link.parts[2])
-    return None
+    opened = psutil.net_connections("tcp4")
+    return next((each.pid for each in opened if each.laddr.port == port and each.status == "LISTEN"), None)

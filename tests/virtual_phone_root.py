@@ -36,7 +36,8 @@ def make_root(root: Path, parts: Parts, properties: Mapping[str, str], *, owner:
         path.chmod(0o755)
     (root / "etc/passwd").write_text(f"shell:x:{SHELL_UID}:{SHELL_UID}::/:/system/bin/sh\n")
     (root / "etc/group").write_text(f"shell:x:{SHELL_UID}:\n")
-    (root / "data/props").write_text("".join(f"{name}={value}\n" for name, value in properties.items()))
+    own_properties = "".join(f"{name}={value}\n" for name, value in properties.items())
+    (root / "data/props").write_text((_TEXTS / "properties").read_text() + own_properties)
     for name in ("system", "secure", "global"):
         (root / "data/settings" / name).mkdir(parents=True)
     shutil.copytree(_TEXTS / "dumpsys", root / "data/dumpsys")
