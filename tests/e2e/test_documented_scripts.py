@@ -1,4 +1,4 @@
-"""The documented smoke test, the pipeline scripts and the shipped configs, run as the documents say."""
+"""The shipped configs for Linux, run as the documents say."""
 
 from __future__ import annotations
 
@@ -12,28 +12,6 @@ import pytest
 from model_profiling.runner.features import host_features
 
 CONFIGS = Path(__file__).resolve().parents[2] / "model_profiling" / "configs"
-
-
-def test_the_pipeline_script_of_this_system_runs_and_the_other_refuses(
-    script, exported, tmp_path: Path
-) -> None:
-    config = {
-        "model": str(exported("toy_cnn", "fp32").pte),
-        "output_root": str(tmp_path / "run"),
-        "experiments": [
-            {"name": f"x_sme2_{s}", "sme2": s, "num_runs": 2, "num_threads": 1} for s in ("on", "off")
-        ],
-        "schedule": {"rounds": 2, "budget_s": 1},
-    }
-    (tmp_path / "c.json").write_text(json.dumps(config))
-    here, other = ("mac", "linux") if sys.platform == "darwin" else ("linux", "mac")
-    done = script(f"scripts/{here}_pipeline.py", "--config", tmp_path / "c.json")
-    assert done.ok, done.tail()
-    assert (tmp_path / "run" / "manifest.json").is_file()
-    refused = script(f"scripts/{other}_pipeline.py", "--config", tmp_path / "c.json")
-    assert refused.returncode == 2 and f"use {here}_pipeline.py" in refused.stderr
-    again = script(f"scripts/{here}_pipeline.py", "--config", tmp_path / "c.json", "--analysis-only")
-    assert again.ok, again.tail()
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="these configs are for Linux")
