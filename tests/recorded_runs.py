@@ -40,6 +40,14 @@ def pair(baseline: str, candidate: str, label: str | None = None, threads: tuple
     return asked if label is None else {**asked, "label": label}
 
 
+def raw_config(
+    run_dir: Path, experiments: Sequence[Json], *, program: Path = PROGRAM, **more: object
+) -> Json:
+    """A config file's content, for this machine unless `more` says another."""
+    asked = {"model": str(program), "output_root": str(run_dir), "target": {"name": "host"}}
+    return {**asked, "experiments": list(experiments), **more}
+
+
 def make_config(
     run_dir: Path,
     experiments: Sequence[Json] = ON_AND_OFF,
@@ -48,16 +56,9 @@ def make_config(
     program: Path = PROGRAM,
     **more: object,
 ) -> ProfileConfig:
-    raw = {
-        "model": str(program),
-        "output_root": str(run_dir),
-        "target": {"name": "host"},
-        "experiments": [{"runs": RUNS, "warmup": 1, **experiment} for experiment in experiments],
-        "schedule": {"rounds": ROUNDS, "seed": 3},
-        "analysis": {"compare_pairs": list(pairs)},
-        **more,
-    }
-    return parse_config(raw, folder=run_dir.parent)
+    experiments = [{"runs": RUNS, "warmup": 1, **experiment} for experiment in experiments]
+    asked = {"schedule": {"rounds": ROUNDS, "seed": 3}, "analysis": {"compare_pairs": list(pairs)}, **more}
+    return parse_config(raw_config(run_dir, experiments, program=program, **asked), folder=run_dir.parent)
 
 
 def replay(

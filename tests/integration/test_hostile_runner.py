@@ -11,7 +11,8 @@ from pathlib import Path
 import psutil
 import pytest
 from conftest import ROOT
-from stand_ins import wait_until
+from recorded_runs import raw_config
+from stand_ins import command, wait_until
 
 from model_profiling.targets.execution import Transport
 
@@ -21,16 +22,8 @@ PROGRAM = ROOT / "tests" / "data" / "etdump" / "three_delegates.pte"
 
 def _start(folder: Path, runner: str, *, memory_kib: int | str = "unlimited") -> subprocess.Popen[str]:
     """`sme2prof run` of a config whose runner is the given script, in a session of its own."""
-    script = folder / "executor_runner"
-    script.write_text(f"#!/bin/sh\n{runner}\n")
-    script.chmod(0o755)
-    config = {
-        "model": str(PROGRAM),
-        "output_root": str(folder / "run"),
-        "target": {"name": "host"},
-        "experiments": [{"name": "own", "runner_path": str(script)}],
-        "schedule": {"rounds": 3, "timeout_s": 2},
-    }
+    own = {"name": "own", "runner_path": str(command(folder, "executor_runner", runner))}
+    config = raw_config(folder / "run", [own], program=PROGRAM, schedule={"rounds": 3, "timeout_s": 2})
     (folder / "c.json").write_text(json.dumps(config))
     words = [sys.executable, "-m", "model_profiling", "run", "c.json"]
 

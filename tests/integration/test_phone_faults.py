@@ -18,10 +18,10 @@ from pathlib import Path
 
 import pytest
 from conftest import ON_ARM, missing
+from recorded_runs import make_config
 from stand_ins import started, wait_until
 from virtual_phone import AdbServer, VirtualPhone, virtual_phone
 
-from model_profiling.config.reading import parse_config
 from model_profiling.config.settings import ProfileConfig
 from model_profiling.core.errors import InputError, SetupError
 from model_profiling.core.stdio import Progress, watching
@@ -142,15 +142,10 @@ def journals() -> list[Path]:
 @pytest.fixture
 def bench(request, used: VirtualPhone, adb, exported, tmp_path) -> Bench:
     """Asked for indirectly with the power mode."""
-    raw = {
-        "model": str(exported("toy_cnn", "fp32").pte),
-        "output_root": str(tmp_path / "run"),
-        "target": {"remote": used.serial, "power_mode": request.param},
-        "experiments": [{"name": "only", "runs": 30, "warmup": 0}],
-        "schedule": {"rounds": 1},
-    }
-    config = parse_config(raw, folder=tmp_path)
-    return Bench(used, adb, config)
+    only = [{"name": "only", "runs": 30, "warmup": 0}]
+    target = {"remote": used.serial, "power_mode": request.param}
+    asked = {"target": target, "schedule": {"rounds": 1}, "program": exported("toy_cnn", "fp32").pte}
+    return Bench(used, adb, make_config(tmp_path / "run", only, **asked))
 
 
 class At(Progress):

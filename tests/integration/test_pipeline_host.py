@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from recorded_runs import dumps_in
+from recorded_runs import dumps_in, raw_config
 from said import says
 from stand_ins import started, wait_until
 
@@ -32,18 +32,12 @@ from model_profiling.workflow.measure import RunOptions, run_config
 Raw = dict[str, Any]
 
 
-def raw_config(model: Path, run_dir: Path, **changes: Any) -> Raw:
+def twice(model: Path, run_dir: Path, **changes: Any) -> Raw:
     """The same experiment twice, which every CPU measures twice, as short as it can be and still be whole."""
     experiments = [{"name": name, "runs": 3, "warmup": 1} for name in ("one", "two")]
-    base: Raw = {
-        "model": str(model),
-        "output_root": str(run_dir),
-        "target": {"name": "host"},
-        "experiments": experiments,
-        "schedule": {"rounds": 3, "seed": 5, "budget_s": 1},
-        "analysis": {"compare_pairs": [{"baseline": "two", "candidate": "one", "label": "twice"}]},
-    }
-    return base | changes
+    pairs = [{"baseline": "two", "candidate": "one", "label": "twice"}]
+    asked = {"schedule": {"rounds": 3, "seed": 5, "budget_s": 1}, "analysis": {"compare_pairs": pairs}}
+    return raw_config(run_dir, experiments, program=model, **asked) | changes
 
 
 def checked(raw: Raw) -> ProfileConfig:
@@ -72,7 +66,7 @@ def load(path: Path) -> Any:
 @pytest.mark.quick
 def test_a_run_directory_holds_what_the_contract_says(exported, cli, tmp_path: Path) -> None:
     model, run_dir = exported("toy_cnn", "fp16").pte, tmp_path / "out" / "runs" / "linux"
-    (tmp_path / "c.json").write_text(json.dumps(raw_config(model, run_dir)))
+    (tmp_path / "c.json").write_text(json.dumps(twice(model, run_dir)))
     done = cli("run", "c.json")
     assert done.ok, done.tail()
     stem = model.stem
@@ -142,7 +136,7 @@ def read_runs(dump: Path) -> set[int]:
 
 
 def test_a_feature_that_matters_is_found_faster(exported, tmp_path: Path) -> None:
-    raw = raw_config(exported("toy_cnn", "fp16").pte, tmp_path / "run", schedule={"budget_s": 4})
+    raw = twice(exported("toy_cnn", "fp16").pte, tmp_path / "run", schedule={"budget_s": 4})
     raw["experiments"] = [
         {"name": "with", "runs": 4, "warmup": 1},
         {"name": "without", "disable": ["fp16"], "runs": 4, "warmup": 1},
@@ -161,7 +155,7 @@ def test_a_feature_that_matters_is_found_faster(exported, tmp_path: Path) -> Non
 
 
 def test_a_precise_run_stops_early_but_never_before_the_minimum(exported, tmp_path: Path) -> None:
-    raw = raw_config(exported("toy_cnn", "fp32").pte, tmp_path / "run")
+    raw = twice(exported("toy_cnn", "fp32").pte, tmp_path / "run")
     raw["schedule"] = {"rounds": 60, "min_rounds": 8, "precision": 0.9, "budget_s": 60}
     outcome = run_config(checked(raw))
     assert outcome.run.manifest is not None
@@ -171,7 +165,7 @@ def test_a_precise_run_stops_early_but_never_before_the_minimum(exported, tmp_pa
 
 
 def test_only_measures_one_and_the_rest_follows(exported, cli, tmp_path: Path) -> None:
-    raw = raw_config(exported("toy_cnn", "fp32").pte, tmp_path / "run")
+    raw = twice(exported("toy_cnn", "fp32").pte, tmp_path / "run")
     (tmp_path / "c.json").write_text(json.dumps(raw))
     assert cli("run", "c.json", "--only", "one").ok
     assert load(tmp_path / "run" / "manifest.json")["state"] == "partial"
@@ -189,7 +183,7 @@ def test_only_measures_one_and_the_rest_follows(exported, cli, tmp_path: Path) -
 
 
 def test_experiments_measured_apart_are_not_paired_by_round(exported, tmp_path: Path) -> None:
-    raw = raw_config(exported("toy_cnn", "fp32").pte, tmp_path / "run")
+    raw = twice(exported("toy_cnn", "fp32").pte, tmp_path / "run")
     raw["experiments"] = [{"name": name, "runs": 3} for name in ("one", "other")]
     raw["analysis"] = {"compare_pairs": [{"baseline": "one", "candidate": "other", "label": "twice"}]}
     run_config(checked(raw), RunOptions(only=frozenset({"one"})))
@@ -204,7 +198,7 @@ def test_experiments_measured_apart_are_not_paired_by_round(exported, tmp_path: 
 def test_analysis_only_starts_no_process(exported, cli, tmp_path: Path) -> None:
     model = tmp_path / "m.pte"
     model.write_bytes(exported("toy_cnn", "fp32").pte.read_bytes())
-    raw = raw_config(model, tmp_path / "run")
+    raw = twice(model, tmp_path / "run")
     (tmp_path / "c.json").write_text(json.dumps(raw))
     assert cli("run", "c.json").ok
     before = load(tmp_path / "run" / "manifest.json")
@@ -234,9 +228,7 @@ def test_analysis_only_starts_no_process(exported, cli, tmp_path: Path) -> None:
 @pytest.fixture
 def long_run(exported, tmp_path: Path) -> Callable[[], subprocess.Popen[bytes]]:
     """Starts a run that would take minutes; returns once its first rounds are measured."""
-    raw = raw_config(
-        exported("toy_cnn", "fp32").pte, tmp_path / "run", schedule={"rounds": 3000, "budget_s": 900}
-    )
+    raw = twice(exported("toy_cnn", "fp32").pte, tmp_path / "run", schedule={"rounds": 3000, "budget_s": 900})
     (tmp_path / "c.json").write_text(json.dumps(raw))
 
     def start() -> subprocess.Popen[bytes]:
@@ -275,9 +267,7 @@ def test_an_interrupted_run_can_be_continued(long_run, cli, tmp_path: Path, numb
 
 
 def test_a_full_disk_is_one_line_and_the_run_continues(exported, cli, tiny_disk, tmp_path) -> None:
-    raw = raw_config(
-        exported("toy_cnn", "fp32").pte, tiny_disk / "run", schedule={"rounds": 2, "budget_s": 0.1}
-    )
+    raw = twice(exported("toy_cnn", "fp32").pte, tiny_disk / "run", schedule={"rounds": 2, "budget_s": 0.1})
     (tmp_path / "c.json").write_text(json.dumps(raw))
     ballast = tiny_disk / "ballast"
     for room in (24, 56, 88):

@@ -15,6 +15,7 @@ from typing import Any
 
 import pytest
 from conftest import ROOT
+from recorded_runs import pair, raw_config
 from said import says
 from stand_ins import started
 
@@ -34,16 +35,12 @@ Raw = dict[str, Any]
 Run = Callable[..., process.Completed]
 
 
-def raw_config(model: Path, run_dir: Path, **schedule: object) -> Raw:
+def twice(model: Path, run_dir: Path, **schedule: object) -> Raw:
     """One program twice: no comparison of the two may find a difference, and every CPU can make it."""
-    return {
-        "model": str(model),
-        "output_root": str(run_dir),
-        "target": {"name": "host"},
-        "experiments": [{"name": name, "runs": 2, "warmup": 1} for name in ("one", "two")],
-        "schedule": {"seed": 5, **schedule},
-        "analysis": {"compare_pairs": [{"baseline": "two", "candidate": "one", "label": "twice"}]},
-    }
+    experiments = [{"name": name, "runs": 2, "warmup": 1} for name in ("one", "two")]
+    pairs = {"compare_pairs": [pair("two", "one", "twice")]}
+    asked = {"schedule": {"seed": 5, **schedule}, "analysis": pairs}
+    return raw_config(run_dir, experiments, program=model, **asked)
 
 
 def measured(raw: Raw) -> RunOutcome:
@@ -56,7 +53,7 @@ def timings(run_dir: Path) -> list[Entry]:
 
 
 def test_every_turn_is_kept_and_the_budget_ends_it(exported, tmp_path: Path) -> None:
-    outcome = measured(raw_config(exported("toy_cnn", "fp32").pte, tmp_path / "run", budget_s=0.5))
+    outcome = measured(twice(exported("toy_cnn", "fp32").pte, tmp_path / "run", budget_s=0.5))
     assert outcome.run.manifest is not None and outcome.run.metrics is not None
     schedule = outcome.run.manifest.schedule
     assert schedule.rounds_done >= 6
@@ -85,13 +82,13 @@ def test_every_turn_is_kept_and_the_budget_ends_it(exported, tmp_path: Path) -> 
 
 
 def test_a_program_with_state_takes_turns_because_its_state_is_put_back(exported, tmp_path: Path) -> None:
-    outcome = measured(raw_config(exported(STATEFUL, "fp32").pte, tmp_path / "run", rounds=2))
+    outcome = measured(twice(exported(STATEFUL, "fp32").pte, tmp_path / "run", rounds=2))
     assert not outcome.failed and None not in {entry.launch for entry in timings(outcome.run_dir)}
     assert "no_lockstep" not in [line.kind for line in outcome.warnings]
 
 
 def test_a_program_that_cannot_take_turns_is_measured_in_rounds(exported, tmp_path: Path) -> None:
-    outcome = measured(raw_config(exported(RANDOM, "fp32").pte, tmp_path / "run", rounds=2))
+    outcome = measured(twice(exported(RANDOM, "fp32").pte, tmp_path / "run", rounds=2))
     assert not outcome.failed
     assert {entry.launch for entry in timings(outcome.run_dir)} == {None}
     assert [line.kind for line in outcome.warnings].count("no_lockstep") == 1
@@ -118,7 +115,7 @@ def named_runner(pid: int) -> bool:
 @pytest.mark.skipif(not Path("/proc/self/task").exists(), reason="it looks into Linux's /proc")
 @pytest.mark.parametrize("whom", ["parent", "child"])
 def test_a_launch_that_was_killed_is_made_again(exported, tmp_path: Path, whom: str) -> None:
-    raw = raw_config(exported("toy_cnn", "fp32").pte, tmp_path / "run", rounds=4, budget_s=4)
+    raw = twice(exported("toy_cnn", "fp32").pte, tmp_path / "run", rounds=4, budget_s=4)
     (tmp_path / "c.json").write_text(json.dumps(raw))
     streams = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
     run = started("-m", "model_profiling", "run", "c.json", cwd=tmp_path, **streams)
@@ -206,7 +203,7 @@ def test_what_cannot_be_compared_is_one_line(exported, sme2prof, tmp_path, words
 
 def test_one_that_crashes_costs_the_others_no_launch(exported, tmp_path: Path) -> None:
     """Every round of what works is measured in turns, and all dumps are of one kind."""
-    raw = raw_config(exported("toy_cnn", "fp32").pte, tmp_path / "run", rounds=2, budget_s=1)
+    raw = twice(exported("toy_cnn", "fp32").pte, tmp_path / "run", rounds=2, budget_s=1)
     raw["experiments"].append({"name": "bad", "runs": 2, "warmup": 1, "extra_args": ["--no-such-flag"]})
     outcome = measured(raw)
     assert [result.experiment for result in outcome.failed] == ["bad"]
@@ -217,7 +214,7 @@ def test_one_that_crashes_costs_the_others_no_launch(exported, tmp_path: Path) -
 
 
 def test_turns_that_cannot_have_been_taken_are_damage(exported, tmp_path: Path) -> None:
-    outcome = measured(raw_config(exported("toy_cnn", "fp32").pte, tmp_path / "run", rounds=1, budget_s=0.2))
+    outcome = measured(twice(exported("toy_cnn", "fp32").pte, tmp_path / "run", rounds=1, budget_s=0.2))
     journal = outcome.run_dir / "journal.jsonl"
     lines = journal.read_text().splitlines()
     for turns in ("[[]]", "[]", f"[[{10**400}]]", "[[0, 0]]", "[[5], [5, 6]]"):

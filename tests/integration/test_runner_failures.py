@@ -9,10 +9,10 @@ from pathlib import Path
 
 import pytest
 from conftest import ON_ARM, missing
+from recorded_runs import make_config
 from said import says
 from stand_ins import Routed
 
-from model_profiling.config.reading import parse_config
 from model_profiling.config.settings import ProfileConfig
 from model_profiling.core import process
 from model_profiling.core.errors import FormatError, InputError, RunError
@@ -133,14 +133,8 @@ def test_masking_is_refused_when_cpuinfo_has_another_layout(shimmed, exported, t
 
 
 def one_experiment(pte: Path, run_dir: Path, target: str) -> ProfileConfig:
-    raw = {
-        "model": str(pte),
-        "output_root": str(run_dir),
-        "target": {"name": target},
-        "experiments": [{"name": "x", "runs": 1, "warmup": 0}],
-        "schedule": {"rounds": 1, "budget_s": 1},
-    }
-    return parse_config(raw, folder=run_dir.parent)
+    asked = {"target": {"name": target}, "schedule": {"rounds": 1, "budget_s": 1}}
+    return make_config(run_dir, [{"name": "x", "runs": 1, "warmup": 0}], program=pte, **asked)
 
 
 def test_a_feature_reported_but_not_usable_is_a_named_crash(shimmed, exported, tmp_path, monkeypatch) -> None:

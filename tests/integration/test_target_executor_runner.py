@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from recorded_runs import raw_config
 from stand_ins import command
 
 from model_profiling.core import process
@@ -140,9 +141,8 @@ def test_a_log_without_times() -> None:
 
 
 def write_config(folder: Path, exported: Any, experiments: list[dict[str, Any]], budget_s: int) -> None:
-    config = {"model": str(exported("toy_cnn", "fp32").pte), "output_root": str(folder / "run")}
-    more = {"target": {"name": "host"}, "schedule": {"rounds": 3, "budget_s": budget_s}}
-    (folder / "c.json").write_text(json.dumps({**config, **more, "experiments": experiments}))
+    asked = {"program": exported("toy_cnn", "fp32").pte, "schedule": {"rounds": 3, "budget_s": budget_s}}
+    (folder / "c.json").write_text(json.dumps(raw_config(folder / "run", experiments, **asked)))
 
 
 @NAMES_LINUX
