@@ -9,7 +9,6 @@ from __future__ import annotations
 import json
 import os
 import shutil
-import signal
 import socket
 import subprocess
 import sys
@@ -61,11 +60,13 @@ class Phone:
 
     def obey(self, words: list[str]) -> object:
         match words:
+            case ["boot"]:
+                self.boot()
             case ["start"]:
                 return self.start()
             case ["kill"]:
-                self._signal(signal.SIGKILL)
                 if self.adbd:
+                    self.adbd.kill()
                     self.adbd.wait()
                 self.adbd = None
             case ["disk", size]:
@@ -77,10 +78,6 @@ class Phone:
             case _:
                 raise ValueError(f"unknown command {words}")
         return None
-
-    def _signal(self, number: int) -> None:
-        if self.adbd is not None:
-            self.adbd.send_signal(number)
 
     def _processes(self) -> list[str]:
         """What runs on the phone besides adbd, and is no part of this program."""
@@ -102,9 +99,7 @@ def main() -> None:
     for line in sys.stdin:
         words = json.loads(line)
         try:
-            if words == ["boot"]:
-                phone.boot()
-            answer = {"answer": None if words == ["boot"] else phone.obey(words)}
+            answer = {"answer": phone.obey(words)}
         except subprocess.CalledProcessError as problem:
             answer = {"problem": f"{problem.cmd}: {problem.stderr.decode(errors='replace').strip()}"}
         except OSError as problem:
