@@ -9,10 +9,11 @@ import signal
 import socket
 import subprocess
 import tempfile
-import time
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+
+from stand_ins import wait_until
 
 PASSWORD = "s3cret-of-tests"
 _PLACES = ("/usr/lib/postgresql/*/bin", "/usr/pgsql-*/bin", "/opt/homebrew/opt/postgresql*/bin")
@@ -67,17 +68,12 @@ def running_postgres() -> Iterator[Postgres]:
         quiet = {"stdout": subprocess.DEVNULL, "stderr": subprocess.DEVNULL, "user": user, "cwd": folder}
         with subprocess.Popen([programs / "postgres", "-D", folder / "data", *options], **quiet) as server:
             try:
-                _wait_for(programs, port)
+                ready = [programs / "pg_isready", "-q", "-h", "127.0.0.1", "-p", str(port)]
+                wait_until(
+                    lambda: subprocess.run(ready, check=False).returncode == 0, "PostgreSQL starts", 60
+                )
                 yield Postgres(port)
             finally:
                 server.send_signal(signal.SIGQUIT)
     finally:
         shutil.rmtree(folder, ignore_errors=True)
-
-
-def _wait_for(programs: Path, port: int) -> None:
-    until = time.monotonic() + 60
-    ready = [programs / "pg_isready", "-q", "-h", "127.0.0.1", "-p", str(port)]
-    while subprocess.run(ready, check=False).returncode != 0:
-        assert time.monotonic() < until, "PostgreSQL did not start"
-        time.sleep(0.1)
