@@ -150,11 +150,7 @@ def encoded(text: str) -> bytes:
 
 def write_json(path: Path, content: Mapping[str, object]) -> None:
     """Write `content` as indented JSON; refuse NaN and infinities, which are not JSON."""
-    write_text(path, json_text(content))
-
-
-def json_text(content: Mapping[str, object]) -> str:
-    return json.dumps(content, indent=2, ensure_ascii=False, allow_nan=False) + "\n"
+    write_text(path, json.dumps(content, indent=2, ensure_ascii=False, allow_nan=False) + "\n")
 
 
 def all_in(folder: Path) -> list[Path]:

@@ -28,7 +28,7 @@ from model_profiling.runner.build import installed_sdk
 from model_profiling.runner.cache import check_cache, state_root
 from model_profiling.runner.compilers import ZIG, can_be_fetched, find_compiler
 from model_profiling.runner.features import this_platform
-from model_profiling.runner.fetching import this_distribution
+from model_profiling.runner.fetching import fix_for
 from model_profiling.targets.machine_lock import holder, lock_of
 from model_profiling.targets.power_mode import FIX, Unfinished
 from model_profiling.targets.remote.android import find_adb
@@ -62,7 +62,7 @@ def python_version() -> Check:
 def virtual_environments() -> Check:
     if all(importlib.util.find_spec(name) for name in ("ensurepip", "venv")):
         return Check("venv", "pass", "virtual environments with pip can be created")
-    return Check("venv", "fail", "Python's venv module is missing", this_distribution().fix("venv"))
+    return Check("venv", "fail", "Python's venv module is missing", fix_for("venv"))
 
 
 def compiler() -> Check:
@@ -93,7 +93,7 @@ def git() -> Check:
         return Check("git", "pass", version.stdout.strip())
     problem = f"{path} does not work" if path else "not found"
     words = f"{problem}; needed only to download ExecuTorch's source"
-    return Check("git", "optional", words, this_distribution().fix("git"))
+    return Check("git", "optional", words, fix_for("git"))
 
 
 def disk_space(needed_gb: float = NEEDED_GB) -> Check:

@@ -16,7 +16,7 @@ from model_profiling.core.errors import SetupError
 from model_profiling.runner import fetching
 from model_profiling.runner.cache import cache_root, cached, make_root
 from model_profiling.runner.features import AARCH64_LINUX, Platform, this_platform
-from model_profiling.runner.fetching import this_distribution
+from model_profiling.runner.fetching import fix_for
 
 _INSTALLED = ("g++", "clang++", "c++")
 _CROSS = ("aarch64-linux-gnu-g++",)
@@ -57,7 +57,7 @@ def find_compiler(wanted: Platform | None = None, *, fetch: bool = True) -> Comp
                 refused.append(f"{ZIG}: {problem.problem}")
             else:
                 later = f"the first build gets one from {ZIG}, or "
-    fix = later + this_distribution().fix("C++ compiler" if wanted.is_native else "aarch64 compiler")
+    fix = later + fix_for("C++ compiler" if wanted.is_native else "aarch64 compiler")
     raise SetupError(f"no C++ compiler for {wanted} was found ({'; '.join(refused)})", fix)
 
 

@@ -29,24 +29,18 @@ class Feature:
     linux: str
     macos: str
     flags: tuple[str, ...]
-    meaning: str
 
 
+_SME = ("sme", "sme_i16i32", "sme_bi32i32", "sme_b16b16", "sme_f16f16")
 _TABLE = (
-    Feature("sme2", "sme2", "FEAT_SME2", ("sme2", "sme2p1"), "Scalable Matrix Extension 2"),
-    Feature(
-        "sme",
-        "sme",
-        "FEAT_SME",
-        ("sme", "sme_i16i32", "sme_bi32i32", "sme_b16b16", "sme_f16f16"),
-        "Scalable Matrix Extension",
-    ),
-    Feature("sve2", "sve2", "FEAT_SVE2", ("sve2",), "Scalable Vector Extension 2"),
-    Feature("sve", "sve", "FEAT_SVE", ("sve",), "Scalable Vector Extension"),
-    Feature("i8mm", "i8mm", "FEAT_I8MM", ("i8mm",), "8-bit integer matrix multiply"),
-    Feature("bf16", "bf16", "FEAT_BF16", ("bf16",), "bfloat16 arithmetic"),
-    Feature("dotprod", "asimddp", "FEAT_DotProd", ("dot",), "8-bit integer dot product"),
-    Feature("fp16", "asimdhp", "FEAT_FP16", ("fp16arith", "fhm"), "half-precision arithmetic"),
+    Feature("sme2", "sme2", "FEAT_SME2", ("sme2", "sme2p1")),
+    Feature("sme", "sme", "FEAT_SME", _SME),
+    Feature("sve2", "sve2", "FEAT_SVE2", ("sve2",)),
+    Feature("sve", "sve", "FEAT_SVE", ("sve",)),
+    Feature("i8mm", "i8mm", "FEAT_I8MM", ("i8mm",)),
+    Feature("bf16", "bf16", "FEAT_BF16", ("bf16",)),
+    Feature("dotprod", "asimddp", "FEAT_DotProd", ("dot",)),
+    Feature("fp16", "asimdhp", "FEAT_FP16", ("fp16arith", "fhm")),
 )
 
 FEATURES: tuple[str, ...] = tuple(feature.name for feature in _TABLE)
@@ -79,7 +73,6 @@ class HostFeatures:
 class LadderStep:
     """One step of the ablation ladder: what is switched off, and which features are left."""
 
-    label: str
     disable: tuple[str, ...]
     left: tuple[str, ...]
 
@@ -113,15 +106,13 @@ def features_of_flags(flags: Iterable[str]) -> tuple[str, ...]:
 def ladder(present: Iterable[str]) -> tuple[LadderStep, ...]:
     """Return the rungs from all features of the machine down to plain NEON, one fewer at each."""
     left = [name for name in FEATURES if name in set(present)]
-    rungs = [LadderStep("all", (), tuple(left))]
+    rungs = [LadderStep((), tuple(left))]
     off: list[str] = []
     while left:
         gone = left.pop(0)
-        if gone == "sme2" and "sme" in left:
-            rungs.append(LadderStep("no sme2", (SME2_ONLY,), tuple(left)))
-        else:
-            rungs.append(LadderStep(f"no {gone}", closure((*off, gone)), tuple(left)))
         off.append(gone)
+        sme_stays = gone == "sme2" and "sme" in left
+        rungs.append(LadderStep((SME2_ONLY,) if sme_stays else closure(off), tuple(left)))
     return tuple(rungs)
 
 

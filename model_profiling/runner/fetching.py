@@ -97,29 +97,21 @@ _FIXES: dict[str, dict[Need, str]] = {
 }
 
 
-@dataclass(frozen=True, slots=True)
-class Distribution:
-    """A system as its os-release names it; `family` is the one whose package names it uses."""
-
-    name: str
-    version: str
-    family: str
-
-    def fix(self, need: Need) -> str:
-        return _FIXES.get(self.family, {}).get(need, _ANY[need])
-
-
-def this_distribution() -> Distribution:
-    """Return the system by the ID in its os-release, or else by its ID_LIKE."""
+def system_family() -> str:
+    """Return the system whose package names this one uses, by the ID in its os-release, or else by its
+    ID_LIKE; empty for any other."""
     if sys.platform == "darwin":
-        return Distribution("macOS", "", "macos")
+        return "macos"
     try:
         fields = platform.freedesktop_os_release()
     except OSError:
-        return Distribution("Linux", "", "")
-    families = (fields["ID"], *fields.get("ID_LIKE", "").split())
-    family = next((name for name in families if name in _FIXES), "")
-    return Distribution(fields["NAME"], fields.get("VERSION_ID", ""), family)
+        return ""
+    return next((name for name in (fields["ID"], *fields.get("ID_LIKE", "").split()) if name in _FIXES), "")
+
+
+def fix_for(need: Need) -> str:
+    """Return how the owner of this system gets what is missing."""
+    return _FIXES.get(system_family(), {}).get(need, _ANY[need])
 
 
 # Packages from the mirror that this machine's apt already uses, with checked signatures. Needs no root and
@@ -161,13 +153,13 @@ def _find_archive(path: str, config: str) -> Archive | None:
     """Ask apt, which is slow, once per environment."""
     del path, config
     update = process.run(["apt-get", "--print-uris", "update"], timeout=60, env={"LC_ALL": "C"}).stdout
-    return configured_archive(update, this_distribution())
+    return configured_archive(update, system_family())
 
 
-def configured_archive(print_uris: str, distribution: Distribution) -> Archive | None:
+def configured_archive(print_uris: str, family: str) -> Archive | None:
     """Return the repository with a whole release, from the answer of `apt-get --print-uris update`; updates,
     backports and security are suites of their own."""
-    origin = distribution.family.capitalize()
+    origin = family.capitalize()
     if origin not in _KEYRINGS:
         return None
     addresses = re.findall(r"^'(\S+?/)dists/([^/\s']+)/InRelease'", print_uris, re.MULTILINE)
@@ -177,7 +169,7 @@ def configured_archive(print_uris: str, distribution: Distribution) -> Archive |
         if "-" not in suite and "security" not in mirror
     ]
     # Other vendors' repositories have the same suites; the distribution's own is at the top of its mirror.
-    top = re.compile(rf"^[a-z+]+://[^/\n]+/{distribution.family}(-ports)?/$")
+    top = re.compile(rf"^[a-z+]+://[^/\n]+/{family}(-ports)?/$")
     return next((archive for archive in releases if top.match(archive.mirror)), None) or next(
         iter(releases), None
     )

@@ -20,7 +20,7 @@ from model_profiling.runner.build import RunnerBuild, Sdk, build_runner, install
 from model_profiling.runner.cache import cache_root, cached
 from model_profiling.runner.compilers import find_compiler
 from model_profiling.runner.features import AARCH64_LINUX, AARCH64_MACOS, Platform, this_platform
-from model_profiling.runner.fetching import this_distribution
+from model_profiling.runner.fetching import fix_for
 from model_profiling.runner.machine import MachineFacts, PlatformName, TargetChoice
 from model_profiling.runner.result import RunnerReport, read_report
 from model_profiling.targets.execution import Route, Transport
@@ -85,7 +85,7 @@ def aarch64_sysroot(*, fetch: bool = True) -> Path:
     installed = Path("/", _PLACE)
     if _has_runtime(installed):
         return installed
-    fix = this_distribution().fix("aarch64 C library")
+    fix = fix_for("aarch64 C library")
     archive = fetching.own_archive(fix)
 
     def make(into: Path) -> None:
@@ -150,7 +150,7 @@ def find_qemu(runner: Path, sysroot: Path | None = None, *, fetch: bool = True) 
             refused = problem.problem
     if fetch or _home().exists():
         return _require(fetch_qemu(fetch=fetch), runner, sysroot)
-    cure = this_distribution().fix("QEMU")
+    cure = fix_for("QEMU")
     if source := qemu_source():
         cure = f"the first --target emulated run fetches one from {source}, or {cure}"
     raise SetupError(refused, cure)
@@ -192,7 +192,7 @@ def new_enough(version: str) -> bool:
 
 def fetch_qemu(*, fetch: bool = True) -> Path:
     def make(into: Path) -> None:
-        cure = this_distribution().fix("QEMU")
+        cure = fix_for("QEMU")
         archive = _archive(cure)
         with fetching.packages_of(archive, cure) as packages:
             version = packages.version(_PACKAGE)
@@ -218,7 +218,7 @@ def _require(path: Path, runner: Path, sysroot: Path | None, cure: str | None = 
             if "sme2" in report.features:
                 return Qemu(path, number[1], report, prefix)
             problem = f"is QEMU {number[1]} and has no SME2"
-    raise SetupError(f"{path} {problem}", cure or this_distribution().fix("QEMU"))
+    raise SetupError(f"{path} {problem}", cure or fix_for("QEMU"))
 
 
 class EmulatedTarget(HostTarget):

@@ -20,7 +20,7 @@ from model_profiling.runner import build as runner_build
 from model_profiling.runner import compilers
 from model_profiling.runner.build import RunnerBuild, Sdk, _flags, build_runner, installed_sdk, places
 from model_profiling.runner.features import AARCH64_MACOS, Platform
-from model_profiling.runner.fetching import this_distribution
+from model_profiling.runner.fetching import fix_for
 from model_profiling.targets import Job
 from model_profiling.targets.emulated import EmulatedTarget, aarch64_sdk
 from model_profiling.targets.execution import Route, Transport
@@ -82,7 +82,7 @@ def test_when_nothing_can_be_had_every_way_that_was_tried_is_named(tmp_path, mon
         build_runner()
     said = str(caught.value)
     assert re.search(r"none is installed; the ziglang wheel: pip cannot download", said)
-    assert said.endswith(f"; {this_distribution().fix('C++ compiler')}") and "\n" not in said
+    assert said.endswith(f"; {fix_for('C++ compiler')}") and "\n" not in said
     assert not any((tmp_path / "cache").rglob("*.so*"))
 
 

@@ -13,7 +13,7 @@ from pathlib import Path
 from model_profiling.core import process
 from model_profiling.core.errors import InputError, SetupError
 from model_profiling.core.formatting import printable
-from model_profiling.runner.fetching import this_distribution
+from model_profiling.runner.fetching import fix_for
 from model_profiling.runner.machine import (
     DeviceState,
     MachineAnswers,
@@ -75,7 +75,7 @@ class Adb:
 
 def find_adb() -> Adb:
     """Return the first adb that is new enough, from PATH or the Android SDK."""
-    cure = this_distribution().fix("adb")
+    cure = fix_for("adb")
     sdks = [os.environ[name] for name in ("ANDROID_HOME", "ANDROID_SDK_ROOT") if os.environ.get(name)]
     installed = [shutil.which("adb"), *(shutil.which("adb", path=f"{sdk}/platform-tools") for sdk in sdks)]
     refused = []
