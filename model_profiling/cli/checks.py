@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict, replace
+from dataclasses import replace
 from pathlib import Path
 
 import click
 
 from model_profiling.cli import frame
-from model_profiling.core.formatting import plural, size
+from model_profiling.core.formatting import size
 from model_profiling.core.stdio import shown_progress
 from model_profiling.doctor import examine
 from model_profiling.runner.cache import cache_root, remove_cache
@@ -16,7 +16,6 @@ from model_profiling.runner.machine import parse_target
 from model_profiling.targets import open_target
 from model_profiling.targets.emulated import EmulatedTarget
 from model_profiling.targets.machine_lock import may_wait, measuring_alone
-from model_profiling.targets.remote.folder import Removed
 
 
 @frame.command(
@@ -91,10 +90,14 @@ def clean_command(*, dry_run: bool, target: str | None, device_path: str | None,
     if target is not None:
         device = open_target(replace(parse_target(target), device_path=device_path))
         try:
-            removed = device.clean()
-            _show_removed(replace(removed, notes=device.take_notes()), as_json)
+            removed, notes = device.clean(), device.take_notes()
         finally:
             device.close()
+        if as_json:
+            frame.facts({"schema_version": 1, "target": device.name, "removed": removed, "notes": notes})
+        else:
+            outcome = "removed the kit's folder from" if removed else "nothing of the kit is on"
+            frame.say("\n".join((*notes, f"{outcome} {device.name}")))
         return
     with may_wait(False), measuring_alone("removes the cache"):
         count = remove_cache(dry_run=dry_run)
@@ -102,17 +105,3 @@ def clean_command(*, dry_run: bool, target: str | None, device_path: str | None,
         frame.facts({"schema_version": 1, "cache": cache_root(), "bytes": count, "removed": not dry_run})
     else:
         frame.say(f"{'holds' if dry_run else 'removed'} {size(count)}: {cache_root()}")
-
-
-def _show_removed(removed: Removed, as_json: bool) -> None:
-    if as_json:
-        frame.facts({"schema_version": 1, **asdict(removed), "bytes": removed.bytes})
-        return
-    for note in removed.notes:
-        frame.say(note)
-    for name, count in removed.files:
-        frame.say(f"{count:>12,}  {name}")
-    if removed.files:
-        frame.say(f"removed {removed.folder}: {plural(len(removed.files), 'file')}, {removed.bytes:,} bytes")
-    else:
-        frame.say(f"there is no {removed.folder}: nothing to remove")

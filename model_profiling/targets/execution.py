@@ -13,7 +13,6 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from model_profiling.core import files, process
 from model_profiling.core.errors import InputError, RunError, SetupError
@@ -45,9 +44,6 @@ from model_profiling.targets.job import (
     child_files,
     is_before_1_3,
 )
-
-if TYPE_CHECKING:
-    from model_profiling.targets.remote.folder import Removed
 
 # The kit's runner stops itself at the limit; it is killed only if it could not.
 _GRACE_S = 5.0
@@ -175,8 +171,9 @@ class Target(ABC):
             return "jobs pinned to different CPUs cannot take turns"
         return None
 
-    def clean(self) -> Removed:
-        """Remove everything that the kit put on the machine, unless a run is using it."""
+    def clean(self) -> bool:
+        """Remove everything that the kit put on the machine, unless a run is using it; return whether there
+        was anything."""
         raise InputError(f"the kit puts nothing on target {self.name}", "give android:SERIAL or ssh:HOST")
 
     def close(self) -> None:

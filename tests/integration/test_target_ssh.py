@@ -133,9 +133,9 @@ def test_a_config_runs_there_and_leaves_a_run_like_any_other(connect, sme2prof, 
     assert checked.ok, checked.stdout
     assert sme2prof("run", config, "--resume").ok
     clean = ("clean", "--target", "ssh:board", "--device-path", tmp_path / "there")
-    cleaned = sme2prof(*clean)
-    assert cleaned.ok and "sme2prof-runner" in cleaned.stdout and not list((tmp_path / "there").iterdir())
-    assert "nothing to remove" in sme2prof(*clean).stdout
+    assert sme2prof(*clean).stdout == "removed the kit's folder from ssh:board\n"
+    assert not list((tmp_path / "there").iterdir())
+    assert sme2prof(*clean).stdout == "nothing of the kit is on ssh:board\n"
 
 
 def test_a_failure_there_is_explained_as_here(connect, toy, tmp_path) -> None:

@@ -28,7 +28,7 @@ from model_profiling.targets.execution import Route, Target
 from model_profiling.targets.job import Job, LockstepJob, LockstepOutcome, Outcome
 from model_profiling.targets.machine_lock import lock_of
 from model_profiling.targets.remote import scripts
-from model_profiling.targets.remote.folder import LOADER, RemoteFolder, Removed, known_reason, read_elf
+from model_profiling.targets.remote.folder import LOADER, RemoteFolder, known_reason, read_elf
 from model_profiling.targets.remote.shell import MachineLink, Shell, last_line
 
 _RUNNER_S = 120.0
@@ -252,7 +252,7 @@ class RemoteTarget(Target):
                 facts = replace(facts, cpu=f"emulated ({self.why_emulated}), on {facts.cpu}")
         return facts
 
-    def clean(self) -> Removed:
+    def clean(self) -> bool:
         with self._lock.held():
             return self.folder.clean()
 

@@ -23,7 +23,6 @@ from model_profiling.runner.machine import (
 )
 from model_profiling.targets.power_mode import PowerSettings
 from model_profiling.targets.remote import RemoteTarget, ask_machine
-from model_profiling.targets.remote.folder import Removed
 from model_profiling.targets.remote.shell import meaning_of
 
 # The first with a separate exit status, standard error and end of input, and with device names.
@@ -264,7 +263,7 @@ class AndroidTarget(RemoteTarget):
         with self._noted(), super().held_ready(), self._settings.held(self._choice.power_mode):
             yield
 
-    def clean(self) -> Removed:
+    def clean(self) -> bool:
         with self._noted(), self._lock.held():
             self._settings.finish_earlier()
             return self.folder.clean()

@@ -65,19 +65,6 @@ class Content:
         return f"{self.size} {self.sha256}"
 
 
-@dataclass(frozen=True, slots=True)
-class Removed:
-    """What was removed from a machine: each file under `folder` with its size, and notes for the user."""
-
-    folder: str
-    files: tuple[tuple[str, int], ...]
-    notes: tuple[str, ...] = ()
-
-    @property
-    def bytes(self) -> int:
-        return sum(size for _, size in self.files)
-
-
 @dataclass(slots=True)
 class RemoteFolder(Transport):
     """The kit's own folder in `base` on the machine behind `shell`; the transport of its jobs. `loader`
@@ -244,14 +231,9 @@ class RemoteFolder(Transport):
             self.shell.script(scripts.remove_job(folder), timeout=30)
             self._left_behind.discard(folder)
 
-    def clean(self) -> Removed:
-        listed = self._done(scripts.inventory(self.path), _LOOK_S)
-        # A name with a line end in it, or a file that has just gone, has no size.
-        sizes = re.findall(r"(?m)^ *([0-9]{1,16}) (?:\./)?(.+)$", listed.stdout)
-        removed = Removed(self.path, tuple((name, int(size)) for size, name in sizes))
-        if listed.stdout.strip():
-            self._done(scripts.remove_home(self.path))
-        return removed
+    def clean(self) -> bool:
+        """Remove the folder; return whether it was there."""
+        return bool(self._done(scripts.remove_home(self.path), _LOOK_S).stdout.strip())
 
     def _content(self, file: Path) -> Content:
         try:

@@ -155,20 +155,12 @@ def machine_facts(files: Mapping[str, str], commands: Mapping[str, str]) -> str:
     return f"{{ {read}; {answers}; }} 2>/dev/null; true"
 
 
-def inventory(home: str) -> str:
-    """Print each file in the kit's folder with its size; nothing if there is no such folder."""
-    return (
-        f"{_ours(home)}there || exit 0; ours || exit {NOT_OURS}; "
-        'cd "$h" && find . -type f | while IFS= read -r f; do echo "$(wc -c <"$f") $f"; done'
-    )
-
-
 def remove_home(home: str) -> str:
     """End every job that runs from the kit's folder, then remove it. The marker goes last, so that after a
-    lost connection the rest can still be removed; safe to repeat."""
+    lost connection the rest can still be removed; safe to repeat. Print `removed` if it was there."""
     return (
         f'{_ours(home)}there || exit 0; ours || {{ rmdir "$h" 2>/dev/null && exit 0; exit {NOT_OURS}; }}; '
         f'{_end_job(home)}for p in "$h"/jobs/*.pid; do end_job "$p"; done; '
         f'find "$h" -mindepth 1 -maxdepth 1 ! -name {MARKER} -exec rm -rf {{}} +; '
-        f'[ "$(ls -A "$h")" = {MARKER} ] && rm -f "$m" && rmdir "$h"'
+        f'[ "$(ls -A "$h")" = {MARKER} ] && rm -f "$m" && rmdir "$h" && echo removed'
     )
