@@ -65,28 +65,24 @@ def validate_command(run_dir: Path, as_json: bool) -> int:
 
 @frame.command(
     "clean",
-    example="""sme2prof clean --dry-run
-    sme2prof clean
+    example="""sme2prof clean
     sme2prof clean --target android:R5CT1234ABC
     sme2prof clean --target ssh:board""",
     facts=True,
 )
-@click.option("--dry-run", is_flag=True, help="Only show how large the cache is.")
 @click.option(
     "--target",
     metavar="android[:SERIAL]|ssh:HOST",
     help="Remove everything that the kit put on this phone or machine instead.",
 )
 @click.option("--device-path", help="With --target: the config's device_path, if it has one.")
-def clean_command(*, dry_run: bool, target: str | None, device_path: str | None, as_json: bool) -> None:
+def clean_command(*, target: str | None, device_path: str | None, as_json: bool) -> None:
     """Remove the cache of what the kit built and fetched, which it fills again when needed.
 
     Runs and reports are not in the cache: remove those folders yourself.
     """
     if target is None and device_path is not None:
         raise click.UsageError("--device-path goes with --target")
-    if target is not None and dry_run:
-        raise click.UsageError("--dry-run is about the cache; leave --target out")
     if target is not None:
         device = open_target(replace(parse_target(target), device_path=device_path))
         try:
@@ -100,8 +96,8 @@ def clean_command(*, dry_run: bool, target: str | None, device_path: str | None,
             frame.say("\n".join((*notes, f"{outcome} {device.name}")))
         return
     with may_wait(False), measuring_alone("removes the cache"):
-        count = remove_cache(dry_run=dry_run)
+        count = remove_cache()
     if as_json:
-        frame.facts({"schema_version": 1, "cache": cache_root(), "bytes": count, "removed": not dry_run})
+        frame.facts({"schema_version": 1, "cache": cache_root(), "bytes": count, "removed": True})
     else:
-        frame.say(f"{'holds' if dry_run else 'removed'} {size(count)}: {cache_root()}")
+        frame.say(f"removed {size(count)}: {cache_root()}")

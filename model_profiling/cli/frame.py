@@ -17,6 +17,7 @@ import click
 
 from model_profiling.core.errors import InputError
 from model_profiling.core.formatting import in_short, no_command, printable
+from model_profiling.core.number_formats import parse_keep
 from model_profiling.core.stdio import say_aside, shown_progress
 
 if TYPE_CHECKING:
@@ -147,12 +148,6 @@ def _as_times(_context: click.Context, _option: click.Parameter, word: str | Non
     return Times(word) if word else None
 
 
-def _as_keep(_context: click.Context, _option: click.Parameter, pairs: tuple[str, ...]) -> tuple[str, ...]:
-    from model_profiling.core.number_formats import parse_keep
-
-    return parse_keep(pairs)
-
-
 def _as_choice(_context: click.Context, _option: click.Parameter, word: str | None) -> bool | Path:
     """Whether to rewrite, or the saved choice; refused now, because click takes a model behind it for it."""
     from model_profiling.export.rewrites import choice_file
@@ -208,7 +203,7 @@ calibrate_option = click.option(
 keep_option = click.option(
     "--keep",
     multiple=True,
-    callback=_as_keep,
+    callback=lambda _context, _option, pairs: parse_keep(pairs),
     metavar="MODULE=fp32",
     help="Keep a layer, or all layers of a class, in fp32; may be given several times.",
 )

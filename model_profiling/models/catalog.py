@@ -311,12 +311,8 @@ def _import_file(path: Path) -> ModuleType:
         raise InputError(f"{path} is not a Python file", REFERENCE_HELP)
     module = importlib.util.module_from_spec(spec)
     sys.modules[name] = module
-    try:
-        with blaming(f"{path} cannot be imported", loading_fix):
-            spec.loader.exec_module(module)
-    except BaseException:
-        del sys.modules[name]
-        raise
+    with blaming(f"{path} cannot be imported", loading_fix):
+        spec.loader.exec_module(module)
     return module
 
 

@@ -101,8 +101,8 @@ def check_cache() -> Path:
     return root
 
 
-def remove_cache(*, dry_run: bool = False) -> int:
-    """Remove the whole cache; return the bytes it held. A `dry_run` removes nothing."""
+def remove_cache() -> int:
+    """Remove the whole cache; return the bytes it held."""
     root = check_cache()
     if not root.is_dir():
         return 0
@@ -111,11 +111,10 @@ def remove_cache(*, dry_run: bool = False) -> int:
     try:
         paths = [path for path in root.rglob("*") if not path.is_symlink()]
         size = sum(path.stat().st_size for path in paths if path.is_file())
-        if not dry_run:
-            for path in paths:
-                if path.is_dir():  # some packages have read-only folders
-                    path.chmod(0o700)
-            shutil.rmtree(root)
+        for path in paths:
+            if path.is_dir():  # some packages have read-only folders
+                path.chmod(0o700)
+        shutil.rmtree(root)
     except OSError as problem:
         raise SetupError(
             f"cannot remove all of {root}: {system_reason(problem)}", "remove the rest by hand"

@@ -110,8 +110,6 @@ def test_clean_removes_the_cache_whole(root: Path, sme2prof) -> None:
     assert sme2prof("clean").stdout == f"removed 0 bytes: {root}\n"
     home = cached(root / "tools" / "one", make, "a tool", fetch=True)
     (home / "bin").chmod(0o500)
-    shown = sme2prof("clean", "--dry-run")
-    assert shown.returncode == 0 and "1.0 MB" in shown.stdout and home.is_dir()
     with measuring_alone("measures toy_cnn"):
         busy = sme2prof("clean")
         assert busy.returncode == 2 and home.is_dir()
@@ -129,6 +127,5 @@ def test_clean_leaves_a_folder_that_the_kit_has_not_made(root: Path, sme2prof) -
     kept = sme2prof("clean")
     assert kept.returncode == 2 and (root / "photo").is_file()
     says(kept.stderr, root, "not made by the kit")
-    for wrong in (("--device-path", "/x"), ("--target", "android", "--dry-run")):
-        assert sme2prof("clean", *wrong).returncode == 2
+    assert sme2prof("clean", "--device-path", "/x").returncode == 2
     says(sme2prof("clean", "--target", "host").stderr, "nothing on target host")
