@@ -65,7 +65,6 @@ _SWEEP = {
     "threads": [1, 2],
     "rungs": ["on", {"name": "own", "disable": ["sme2"]}],
     "cases": {"tiny_llama": [{"method": "prefill", "sizes": {"tokens": [1, 4]}}]},
-    "exclude": [{"dtype": "int8", "target": "emulated", "why": "known"}],
     "schedule": {"rounds": 2},
 }
 

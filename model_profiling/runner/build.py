@@ -18,7 +18,7 @@ from model_profiling.core.errors import SetupError
 from model_profiling.core.hints import install_extra, wheel_folder
 from model_profiling.core.records import Check
 from model_profiling.core.stdio import current_progress
-from model_profiling.runner.cache import cache_root, cached
+from model_profiling.runner.cache import cache_root, cached, check_cache
 from model_profiling.runner.compilers import Compiler, find_compiler
 from model_profiling.runner.features import Platform, this_platform
 
@@ -282,6 +282,7 @@ _NAME = "runner"
 def runner_check() -> Check:
     """Check whether the kit's runner is built and starts; what its build needs has checks of its own."""
     try:
+        check_cache()
         built = built_runner(installed_sdk(), find_compiler(fetch=False))
     except SetupError as problem:
         return Check(_NAME, "skipped", f"not built yet: {problem.problem}")

@@ -91,7 +91,7 @@ def test_a_cache_that_others_can_write_to_is_not_used(root: Path) -> None:
         with refused(SetupError, root, "SME2PROF_CACHE", fix=f"chmod go-w {root}"):
             build.build_runner(wheel, compiler)
         assert checks.cache().status == "fail" and str(root) in checks.cache().found
-        assert build.runner_check().status == "fail"
+        assert build.runner_check().status == "skipped"
     if sys.platform == "linux":
         (emulation,) = [check for check in doctor.examine().checks if check.name == "SME2 emulation"]
         says(emulation.found, root)
