@@ -204,7 +204,12 @@ class Transport:
         """Run `argv` there for the job with this `folder`, on `cores` only if any are given; after `timeout`
         seconds stop it with all it started. The result's `argv` is what a person would type here."""
         del folder
-        return process.run((*_pinning(cores), *self.prefix, *argv), timeout=timeout, leaves_nothing=True)
+        if cores and (sys.platform != "linux" or shutil.which("taskset") is None):
+            raise SetupError(
+                "cpu_affinity needs Linux with taskset", "install util-linux, or leave cpu_affinity out"
+            )
+        words = (*pinned(cores, os.cpu_count(), "this machine"), *self.prefix, *argv)
+        return process.run(words, timeout=timeout, leaves_nothing=True)
 
     def fetch(self, folder: str, wanted: Sequence[ExpectedFile], into: Path) -> None:
         """Bring the `wanted` files of a job's folder to `into`; leave the rest."""
@@ -213,19 +218,13 @@ class Transport:
         """Remove a job's folder. A lost machine is not an error here: running the job already reported it."""
 
 
-def _pinning(cores: Sequence[int]) -> tuple[str, ...]:
-    if not cores:
-        return ()
-    if sys.platform != "linux":
-        raise InputError(
-            "cpu_affinity cannot be set on this system", "leave it out; only Linux pins processes"
-        )
-    count = os.cpu_count() or 1
-    if beyond := [core for core in cores if not 0 <= core < count]:
-        raise InputError(f"there is no CPU {beyond[0]}", f"choose from 0 to {count - 1}")
-    if shutil.which("taskset") is None:
-        raise SetupError("cpu_affinity needs taskset", "install util-linux or leave cpu_affinity out")
-    return ("taskset", "--cpu-list", ",".join(map(str, cores)))
+def pinned(cores: Sequence[int], count: int | None, title: str) -> tuple[str, ...]:
+    """Return what starts a command on these `cores` alone; the machine `title` has `count`, if known."""
+    if beyond := [core for core in cores if core < 0 or (count is not None and core >= count)]:
+        choices = f"choose from 0 to {count - 1}" if count else "name CPUs that it has"
+        raise InputError(f"{title} has no CPU {beyond[0]}", choices)
+    # Android's taskset accepts masks only; all others accept them too.
+    return ("taskset", f"{sum(1 << core for core in set(cores)):x}") if cores else ()
 
 
 @dataclass(frozen=True, slots=True)

@@ -38,7 +38,7 @@ _COMMANDS = {
     "home": 'echo "${XDG_CACHE_HOME:-$HOME/.cache}"',
     "emulator": 'echo "$QEMU_CPU$QEMU_LD_PREFIX$(getprop ro.boot.qemu)$(getprop ro.kernel.qemu)"',
     "product": "getprop ro.product.manufacturer; getprop ro.product.model; getprop ro.build.version.release",
-    "tools": "for t in setsid sha256sum taskset; do command -v $t >/dev/null || echo $t; done",
+    "tools": "for t in setsid sha256sum; do command -v $t >/dev/null || echo $t; done",
 }
 
 
@@ -154,7 +154,7 @@ class RemoteTarget(Target):
         if self._machine is None:
             self.shell.link.connect()
             machine = self._ask()
-            if missing := [tool for tool in machine.text("tools").split() if tool != "taskset"]:
+            if missing := machine.text("tools").split():
                 raise SetupError(
                     f"{self.name} has no {missing[0]}, which the kit needs there", "install it there"
                 )

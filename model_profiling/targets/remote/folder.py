@@ -16,7 +16,7 @@ from model_profiling.core.errors import FormatError, InputError, ProfilingError,
 from model_profiling.core.formatting import plural, size
 from model_profiling.core.process import Completed
 from model_profiling.targets.collect import MOST_BYTES, MOST_FILES, ExpectedFile
-from model_profiling.targets.execution import Transport
+from model_profiling.targets.execution import Transport, pinned
 from model_profiling.targets.remote import scripts
 from model_profiling.targets.remote.shell import LinkLost, Shell, last_line, meaning_of
 
@@ -163,7 +163,7 @@ class RemoteFolder(Transport):
         return folder
 
     def run(self, argv: Sequence[str], *, folder: str, timeout: float, cores: Sequence[int]) -> Completed:
-        words = (*self._pinning(cores), *argv)
+        words = (*pinned(cores, self.cores, self.shell.title), *argv)
         script = scripts.watched(words, folder, timeout)
         answer = self.shell.script(script, timeout=timeout + _SLACK_S, stdin="open")
         self._check_room(answer)
@@ -174,16 +174,6 @@ class RemoteFolder(Transport):
             raise not_started(self.shell.title, program, f"{answer.stdout}\n{answer.stderr}")
         typed = (*self.shell.link.shown, *words)
         return replace(answer, argv=typed, timed_out=answer.returncode == _TIME_LIMIT)
-
-    def _pinning(self, cores: Sequence[int]) -> tuple[str, ...]:
-        if not cores:
-            return ()
-        beyond = [core for core in cores if core < 0 or (self.cores is not None and core >= self.cores)]
-        if beyond:
-            last = f"choose from 0 to {self.cores - 1}" if self.cores else "name CPUs that it has"
-            raise InputError(f"{self.shell.title} has no CPU {beyond[0]}", last)
-        # Android's taskset accepts masks only; all others accept them too.
-        return ("taskset", f"{sum(1 << core for core in set(cores)):x}")
 
     def fetch(self, folder: str, wanted: Sequence[ExpectedFile], into: Path) -> None:
         """Bring the `wanted` files of `folder` to `into`, each whole or not at all."""
