@@ -22,8 +22,6 @@ MOST_TEXT = 256 * MIB
 """For logs, CSV files and the like, which are read whole."""
 MOST_LOG = 32 * MIB
 """For logs that are read line by line: each line takes some fifty bytes more."""
-MOST_WIDE = 96 * MIB
-"""For text beyond ASCII, where a single wide character makes every character take four bytes."""
 MOST_BINARY = 512 * MIB
 """For outputs and the like, which are read whole."""
 MOST_MAPPED = 2048 * MIB
@@ -124,10 +122,7 @@ def _size(count: int) -> str:
 
 def read_text(path: Path, most: int = MOST_TEXT, *, follow: bool = False, errors: str = "replace") -> str:
     """Return the UTF-8 text in `path` without a byte order mark; invalid bytes are replaced."""
-    content = read_bytes(path, most, follow=follow)
-    if len(content) > MOST_WIDE and not content.isascii():
-        raise too_large(path, MOST_WIDE)
-    return content.decode("utf-8-sig", errors)
+    return read_bytes(path, most, follow=follow).decode("utf-8-sig", errors)
 
 
 def read_json(path: Path, *, follow: bool = False, fix: str = "write the file again, or remove it") -> object:
