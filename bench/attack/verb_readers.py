@@ -224,7 +224,7 @@ def _machine(data: bytes, folder: Path) -> None:
     """What a system, its packages and a phone say of themselves."""
     del folder
     text = data.decode("utf-8", "replace")
-    fetching.configured_archive(text, fetching.Distribution("Debian", "12", "debian"))
+    fetching.configured_archive(text, "debian")
     features.from_proc_cpuinfo(text)
     features.from_sysctl(text)
     parse_settings(text)
