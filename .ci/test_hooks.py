@@ -245,7 +245,6 @@ RENDERED = {
     "remove_job": scripts.remove_job(ODD),
     "watched": scripts.watched([f"{ODD}/runner", "--model", ODD], ODD, 12.5),
     "machine_facts": scripts.machine_facts(FILES, {**remote._COMMANDS, **android.COMMANDS}),
-    "inventory": scripts.inventory(ODD),
     "remove_home": scripts.remove_home(ODD),
 }
 INTENDED = {
