@@ -168,11 +168,6 @@ OPERATOR_FACTS: tuple[Fact[OperatorRow], ...] = (
 )  # fmt: skip
 
 
-def cells(row: OperatorRow, *, timed: bool = True) -> tuple[Any, ...]:
-    """Return a cell for each fact; numbers are None unless `timed`."""
-    return tuple(None if fact.kind == "number" and not timed else fact.cell(row) for fact in OPERATOR_FACTS)
-
-
 def json_facts(row: OperatorRow, *, timed: bool = True) -> dict[str, Any]:
     """Return every fact; those derived from times are left out unless `timed`."""
     return {fact.name: fact.of(row) for fact in OPERATOR_FACTS if timed or not fact.timed}

@@ -13,6 +13,7 @@ from pathlib import Path
 import numpy as np
 
 from model_profiling.core.files import write_text
+from model_profiling.runs.journal import other_cores
 from model_profiling.runs.times import CLOCK_STEP_MS, Timed
 from model_profiling.statistics.measure import Inferences, Rule, TurnPlan, disturbance, plan_turns, rule_for
 from model_profiling.targets import Job
@@ -40,7 +41,7 @@ def sides_of(outcome: LockstepOutcome) -> tuple[Inferences, ...]:
         own = [place for place, taken in enumerate(turns.child) if taken == child]
         columns = turns.iterations_ns, turns.cpu_ns, turns.preemptions
         wall, cpu, preemptions = ([column[place] for place in own] for column in columns)
-        others = outcome.machine.before.other_cores_until(outcome.machine.after)
+        others = other_cores(outcome.machine.before, outcome.machine.after)
         found.append(Inferences(wall, cpu, preemptions, other_cores=others))
     return tuple(found)
 

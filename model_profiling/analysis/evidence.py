@@ -284,7 +284,10 @@ def _latency(run: Run) -> Iterator[NotTested]:
     what, manifest = "What SME2 changes in latency", run.manifest
     if manifest is None:
         return
-    there = f"copy {_found_at(manifest.model)} to {_ON_SME2}, and run `{profile_command(run)}` there"
+    # The program's place below the current folder; elsewhere its name alone, as reports are shared.
+    path, here = Path(manifest.model or "MODEL.pte"), Path.cwd()
+    program = path.relative_to(here) if path.is_relative_to(here) else path.name
+    there = f"copy {program} to {_ON_SME2}, and run `{profile_command(run)}` there"
     if run.times is Times.EMULATED:
         yield NotTested(what, "emulated times are not latencies", there)
     elif run.times is not Times.HARDWARE:
@@ -306,12 +309,6 @@ def _not_compared(run: Run) -> str:
             return ""
         reasons.append(pair.not_comparable or (found.speedup.reason if found else ""))
     return next(filter(None, reasons), "no pair of SME2 on and off was compared")
-
-
-def _found_at(model: str) -> str:
-    """The program's place below the current folder; elsewhere its name alone, as reports are shared."""
-    path, here = Path(model or "MODEL.pte"), Path.cwd()
-    return str(path.relative_to(here) if path.is_relative_to(here) else path.name)
 
 
 def profile_command(run: Run, *, emulated: bool = False) -> str:

@@ -385,10 +385,6 @@ _MOST_BYTES = 4 * MIB
 
 
 def write_kernels_csv(path: Path, model_id: str, uses: Iterable[KernelUse]) -> None:
-    files.write_text(path, kernels_csv(model_id, uses))
-
-
-def kernels_csv(model_id: str, uses: Iterable[KernelUse]) -> str:
     """One row per use. An empty `count` means not counted: configured kernels never have one."""
     rows = (
         (
@@ -399,7 +395,7 @@ def kernels_csv(model_id: str, uses: Iterable[KernelUse]) -> str:
         )
         for use in uses
     )  # fmt: skip
-    return csv_text((COLUMNS, *rows))
+    files.write_text(path, csv_text((COLUMNS, *rows)))
 
 
 def read_kernels_csv(path: Path, *, follow: bool = False) -> tuple[KernelUse, ...]:

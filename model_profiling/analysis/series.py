@@ -296,7 +296,9 @@ def series_of(
     rows = {key: row for row, key in enumerate(known)}
     times = np.concatenate([_operator_ns(dump, rows) for dump in rounds], axis=1)
     breakdown = rounds[0].breakdown if len(rounds) == 1 else _joined([dump.breakdown for dump in rounds])
-    quiet, scale = _quiet_runs(rounds), 1.0
+    quiet, scale = _joined_columns([dump.quiet for dump in rounds]), 1.0
+    if quiet is not None and quiet.sum() < min(ENOUGH, len(quiet)):
+        quiet = None  # too few runs that nobody disturbed: all count
     chosen = np.flatnonzero(quiet) if quiet is not None else np.arange(breakdown.runs)
     order = chosen[np.argsort(breakdown.e2e[chosen], kind="stable")]
     typical = np.sort(order[len(order) // 4 : len(order) - len(order) // 4])
@@ -332,12 +334,6 @@ def _joined_columns(columns: Sequence[Column | None]) -> Column | None:
     """One value for each run of all rounds; None if a round does not have them."""
     known = [column for column in columns if column is not None]
     return np.concatenate(known) if len(known) == len(columns) else None
-
-
-def _quiet_runs(rounds: Sequence[DumpAnalysis]) -> Bools | None:
-    """The runs that count because nobody disturbed them; None if these are too few, or unknown."""
-    quiet = _joined_columns([dump.quiet for dump in rounds])
-    return quiet if quiet is not None and quiet.sum() >= min(ENOUGH, len(quiet)) else None
 
 
 def _key(operator: Operator) -> _Key:

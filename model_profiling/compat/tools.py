@@ -11,9 +11,9 @@ from pathlib import Path
 from model_profiling.analysis.kernels import (
     KernelUse,
     kernel_uses,
-    kernels_csv,
     read_kernels_csv,
     unknown_kernels,
+    write_kernels_csv,
 )
 from model_profiling.analysis.pairing import Pairing, pair_series
 from model_profiling.analysis.series import SeriesAnalysis, series_of
@@ -171,7 +171,7 @@ def xnntrace_to_kernels(description: str | None, argv: Sequence[str] | None = No
 
 def _list_kernels(options: argparse.Namespace) -> None:
     uses = kernel_uses(read_xnntrace(options.xnntrace, follow=True))
-    files.write_text(options.out, kernels_csv(options.model_id or options.xnntrace.stem, uses))
+    write_kernels_csv(options.out, options.model_id or options.xnntrace.stem, uses)
     say(f"wrote {len(uses)} rows to {options.out}")
     for name in unknown_kernels(uses):
         warn(f"the kit cannot read the kernel name {name}")

@@ -11,7 +11,6 @@ import json
 import textwrap
 import unicodedata
 from collections.abc import Iterable, Mapping, Sequence
-from functools import lru_cache
 from typing import Any
 
 from model_profiling.core.formatting import printable_data
@@ -180,18 +179,11 @@ def sentence(rows: Sequence[Row]) -> str:
 
 
 def draw_svg(chart: Chart) -> str:
-    title = textwrap.wrap(chart.title, _TITLE)
-    spec = printable_data({**chart.spec, "title": title})
-    return _svg(json.dumps(spec, allow_nan=False), _WIDTH)
-
-
-@lru_cache(maxsize=256)
-def _svg(spec: str, width: int) -> str:
-    """Cached: a report is written again after each addition to a run, and most charts stay the same."""
     import vl_convert
 
-    whole = {"width": width, **json.loads(spec), "background": "white", "config": _LOOK}
-    svg: str = vl_convert.vegalite_to_svg(whole, vl_version=VEGA_LITE)
+    look = {"title": textwrap.wrap(chart.title, _TITLE), "background": "white", "config": _LOOK}
+    spec = json.dumps(printable_data({"width": _WIDTH, **chart.spec, **look}), allow_nan=False)
+    svg: str = vl_convert.vegalite_to_svg(spec, vl_version=VEGA_LITE)
     return svg
 
 

@@ -70,12 +70,12 @@ def loading(data: ReportData) -> list[doc.Block]:
         doc.Paragraph(f"{_loads(warm)}{_of(data)}. {_first(latency, warm)}"),
         _bars("loading", "What loading takes", {part.what: part.ms for part in warm.parts}, "ms"),
         doc.table_of(warm.parts, columns),
-        *(_cached(warm.weights_cache) if warm.weights_cache else ()),
+        *([doc.Paragraph(_cached(warm.weights_cache))] if warm.weights_cache else ()),
     ]
 
 
-def _cached(cache: WeightsCache) -> Iterator[doc.Block]:
-    yield doc.Paragraph(
+def _cached(cache: WeightsCache) -> str:
+    return (
         f"From a file of XNNPACK's packed weights ({size(cache.bytes)}; `packed_cache_path` among the "
         f"backend options of `load_method`), loading takes {milliseconds(cache.load_ms)} ms, not "
         f"{milliseconds(cache.without_ms)} ms: one right after the other, in one process."

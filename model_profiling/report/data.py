@@ -248,7 +248,11 @@ def _remarks(data: ReportData) -> Iterator[Diagnostic]:
     if manifest is not None:
         yield from manifest.warnings
         if manifest.unfinished not in (None, "failed"):
-            yield _unfinished(manifest)
+            stopped, seen = manifest.why_unfinished, f"the run is {manifest.unfinished}, not finished"
+            seen += f": {stopped.problem}" if stopped else ""
+            yield Diagnostic(
+                None, "unfinished", seen, (stopped and stopped.fix) or "run it again to continue"
+            )
     try:
         _ = data.run.journal
     except FormatError as problem:  # the report works without it, but its latencies can no longer be checked
@@ -256,14 +260,6 @@ def _remarks(data: ReportData) -> Iterator[Diagnostic]:
     yield from metrics.stability if metrics and data.timed else ()
     for experiment in data.experiments:
         yield from experiment.dumps.warnings if experiment.dumps else ()
-
-
-def _unfinished(manifest: Manifest) -> Diagnostic:
-    seen, advice = f"the run is {manifest.unfinished}, not finished", "run it again to continue"
-    if stopped := manifest.why_unfinished:
-        seen = f"{seen}: {stopped.problem}"
-        advice = stopped.fix or advice
-    return Diagnostic(None, "unfinished", seen, advice)
 
 
 def _gaps(data: ReportData) -> Iterator[Diagnostic]:

@@ -304,9 +304,12 @@ def _rows(found: Dtypes) -> Iterator[tuple[str, Callable[[DtypeSide], str]]]:
     yield "program size", lambda side: size(side.size_bytes)
     yield (
         "matrix operators on SME2",
-        lambda side: _tested(side, lambda on: f"{on.operators} of {on.operators_total}"),
+        lambda side: tested_cell(side.sme2, lambda on: f"{on.operators} of {on.operators_total}"),
     )
-    yield "matrix arithmetic on SME2", lambda side: _tested(side, lambda on: percent(on.arithmetic_share))
+    yield (
+        "matrix arithmetic on SME2",
+        lambda side: tested_cell(side.sme2, lambda on: percent(on.arithmetic_share)),
+    )
     yield "operators in delegates", lambda side: number_cell(side.operators_inside)
     yield "delegates", lambda side: number_cell(side.delegates)
     yield "operators outside", lambda side: number_cell(side.operators_outside)
@@ -324,8 +327,8 @@ def _rows(found: Dtypes) -> Iterator[tuple[str, Callable[[DtypeSide], str]]]:
         yield "same top-1 as float32", lambda side: (side.accuracy and side.accuracy.top1) or MISSING
 
 
-def _tested(side: DtypeSide, cell: Callable[[OnSme2], str]) -> str:
-    return cell(side.sme2) if side.sme2 and side.sme2.evidence != "not tested" else "not tested"
+def tested_cell(found: OnSme2 | None, cell: Callable[[OnSme2], str]) -> str:
+    return cell(found) if found and found.evidence != "not tested" else "not tested"
 
 
 def _meaning(found: Dtypes) -> Iterator[str]:

@@ -267,15 +267,6 @@ def explore_timeline(data: ReportData) -> list[Block]:
     return [Explorer("timeline", "One run from start to end", shown, (), f"*{names.TIMELINE_CSV}")]
 
 
-def _typical(series: SeriesAnalysis) -> tuple[int, list[_Event]]:
-    """The run of the first dump that is nearest to the median of all, and its events, ordered by start."""
-    dump = series.first
-    number = int(np.argmin(np.abs(dump.attribution.e2e_ns() - series.latency.median * 1e6)))
-    slices = list(slices_of(dump, number))
-    events = [_event(slice_, slices[0].begin_ns) for slice_ in slices]
-    return number, sorted((*events, *_modules(events)), key=lambda event: (event.start_ns, event.depth))
-
-
 def _event(slice_: Slice, zero_ns: int) -> _Event:
     node, operator, depth, start = slice_.node, slice_.operator, slice_.depth, slice_.begin_ns - zero_ns
     name = _CALLS.get(node.call_kind, node.name) if node.level == "call" else node.name
@@ -297,10 +288,15 @@ def _modules(events: Sequence[_Event]) -> Iterator[_Event]:
 
 
 def _timeline_view(series: SeriesAnalysis, limit: int, texts: Texts) -> dict[str, object]:
-    number, events = _typical(series)
+    # The run of the first dump that is nearest to the median of all.
+    dump = series.first
+    number = int(np.argmin(np.abs(dump.attribution.e2e_ns() - series.latency.median * 1e6)))
+    slices = list(slices_of(dump, number))
+    events = [_event(slice_, slices[0].begin_ns) for slice_ in slices]
+    events = sorted((*events, *_modules(events)), key=lambda event: (event.start_ns, event.depth))
     by_length = sorted(events, key=lambda event: -event.duration_ns)
     drawn = {id(event) for event in by_length[:limit]}
-    whole, dump = by_length[0].duration_ns, series.first
+    whole = by_length[0].duration_ns
     file = f"{dump.path.parent.name}/{dump.stem}{names.TIMELINE_CSV}"
     note = ""
     if left := by_length[limit:]:

@@ -9,7 +9,7 @@ from typing import Literal
 from model_profiling.core.formatting import MISSING, listing, milliseconds, percent, plural
 from model_profiling.report import document as doc
 from model_profiling.report.breakdown import ratio_text
-from model_profiling.report.dtypes import OnSme2
+from model_profiling.report.dtypes import OnSme2, tested_cell
 from model_profiling.statistics.speedup import Speedup, Verdict
 
 Decision = Literal["kept", "dropped", "not measured"]
@@ -150,7 +150,7 @@ def sides_table(found: Optimization) -> doc.ShownTable:
     rows += [
         ("operators outside", *(str(side.operators_outside) for side in sides)),
         ("delegate calls", *(str(side.delegate_calls) for side in sides)),
-        ("matrix operators on SME2", *(_on_sme2(side) for side in sides)),
+        ("matrix operators on SME2", *(tested_cell(side.sme2, _on_sme2) for side in sides)),
         ("difference from PyTorch", *(_of_range(side.deviation) for side in sides)),
     ]
     if found.dtype != "fp32":
@@ -162,13 +162,9 @@ def _of_range(deviation: float | None) -> str:
     return MISSING if deviation is None else f"{deviation:.2g} of the range"
 
 
-def _on_sme2(side: ProgramFacts) -> str:
-    if side.sme2 is None or side.sme2.evidence == "not tested":
-        return "not tested"
-    return (
-        f"{side.sme2.operators} of {side.sme2.operators_total}"
-        f" ({percent(side.sme2.arithmetic_share)} of the arithmetic)"
-    )
+def _on_sme2(found: OnSme2) -> str:
+    share = percent(found.arithmetic_share)
+    return f"{found.operators} of {found.operators_total} ({share} of the arithmetic)"
 
 
 def _rewrites(found: Optimization) -> Iterator[doc.Block]:

@@ -245,8 +245,11 @@ def latency_chart(found: Sequence[LatencySamples], title: str, note: str = "") -
         ),
         layer("rows", "rule", x="median", **draw.BOX, strokeWidth=2.5),
     ]  # fmt: skip
+    every = sum(len(values) for each in found for values in each.rounds)
+    dots = f"; row of dots: {found[0].unit}, the slowest at the right edge" if samples else ""
+    part = [f"{len(samples):,} of {every:,} inferences shown"] if len(samples) < every else []
     x = draw.axis(
-        _axis_title(found, len(samples)),
+        [f"ms; line: median, band: nine in ten{dots}", *part],
         draw.span(ends[0] * 0.98, min(usual, ends[1]) * 1.01) | {"clamp": True},
     )
     spec = draw.labelled({"rows": rows, "samples": samples}, layers, x, _SAMPLED_ROW)
@@ -266,13 +269,6 @@ def _samples(place: int, found: LatencySamples, most: int) -> Iterator[Row]:
                 "_y": round(place + 0.38 + 0.52 * (lane + 0.5) / len(lanes), 4),
                 "_colour": draw.series_colour(place),
             }
-
-
-def _axis_title(found: Sequence[LatencySamples], shown: int) -> list[str]:
-    every = sum(len(values) for each in found for values in each.rounds)
-    dots = f"; row of dots: {found[0].unit}, the slowest at the right edge" if shown else ""
-    part = [f"{shown:,} of {every:,} inferences shown"] if shown < every else []
-    return [f"ms; line: median, band: nine in ten{dots}", *part]
 
 
 # The ladder of CPU features.

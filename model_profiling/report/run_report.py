@@ -6,7 +6,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
-from pathlib import Path
 
 from model_profiling.analysis.evidence import SeriesEvidence
 from model_profiling.analysis.kernels import (
@@ -26,7 +25,7 @@ from model_profiling.report import document as doc
 from model_profiling.report.costs import accuracy, loading, memory, threads
 from model_profiling.report.data import ExperimentReport, PairReport, ReportData
 from model_profiling.report.run_charts import latency_chart, latency_samples
-from model_profiling.report.sections import advice, categories, first_picture, operators, parity, sme2
+from model_profiling.report.sections import advice, first_picture, operators, parity, sme2
 from model_profiling.report.verdict import answers
 from model_profiling.runs import Latency, Times
 from model_profiling.runs.manifest import ScheduleFacts
@@ -66,8 +65,18 @@ def latency(data: ReportData) -> list[doc.Block]:
 def _measured(data: ReportData, measured: Sequence[ExperimentReport]) -> Iterator[doc.Block]:
     latencies = [experiment.latency for experiment in measured if experiment.latency]
     schedule = data.run.manifest.schedule if data.run.manifest else None
-    units = sorted({several(latency.counted_in) for latency in latencies})
-    yield _latency_table(measured, data, " or ".join(units) or "rounds")
+    unit = " or ".join(sorted({several(latency.counted_in) for latency in latencies})) or "rounds"
+    columns: tuple[doc.TableColumn[ExperimentReport], ...] = (
+        *breakdown.series_columns(data.run.series),
+        doc.TableColumn("SME2", lambda row: _switch(row, data)),
+        doc.Number(unit, lambda row: breakdown.number_cell(row.latency.rounds if row.latency else None)),
+        doc.Number("median ms", lambda row: breakdown.median_cell(row.untraced)),
+        doc.TableColumn("5% to 95%", lambda row: breakdown.spread_cell(row.untraced)),
+        doc.Number("mean ms", lambda row: milliseconds(row.untraced.mean if row.untraced else None)),
+        doc.Number("deviation", lambda row: percent(row.untraced.robust_cv if row.untraced else None)),
+        doc.TableColumn("measured", lambda row: row.latency.measured if row.latency else MISSING),
+    )
+    yield doc.table_of(measured, columns)
     how = how_measured(schedule, latencies) if schedule else ""
     yield doc.Paragraph(f"End to end, without the tracer; nine in ten lie between 5% and 95%. {how}".strip())
 
@@ -103,20 +112,6 @@ _SPEEDUPS: tuple[doc.TableColumn[PairReport], ...] = (
     doc.Number("speedup", lambda pair: breakdown.ratio_text(pair.speedup) if pair.speedup.ratio else MISSING),
     doc.TableColumn("verdict", lambda pair: pair.speedup.verdict.value),
 )
-
-
-def _latency_table(measured: Sequence[ExperimentReport], data: ReportData, unit: str) -> doc.ShownTable:
-    columns: tuple[doc.TableColumn[ExperimentReport], ...] = (
-        *breakdown.series_columns(data.run.series),
-        doc.TableColumn("SME2", lambda row: _switch(row, data)),
-        doc.Number(unit, lambda row: breakdown.number_cell(row.latency.rounds if row.latency else None)),
-        doc.Number("median ms", lambda row: breakdown.median_cell(row.untraced)),
-        doc.TableColumn("5% to 95%", lambda row: breakdown.spread_cell(row.untraced)),
-        doc.Number("mean ms", lambda row: milliseconds(row.untraced.mean if row.untraced else None)),
-        doc.Number("deviation", lambda row: percent(row.untraced.robust_cv if row.untraced else None)),
-        doc.TableColumn("measured", lambda row: row.latency.measured if row.latency else MISSING),
-    )
-    return doc.table_of(measured, columns)
 
 
 def _switch(row: ExperimentReport, data: ReportData) -> str:
@@ -224,16 +219,15 @@ _SECTIONS: tuple[tuple[str, Section, str], ...] = (
 
 
 def summary_document(data: ReportData) -> list[doc.Block]:
-    manifest = data.run.manifest
-    assert manifest is not None
-    state = (
-        f"CPU: {data.cpu}; ExecuTorch: {manifest.executorch.version}; "
-        f"state: {manifest.unfinished or 'finished'}."
-    )
+    """A run in short, as its summary and a notebook show it."""
+    state: list[doc.Block] = []
+    if manifest := data.run.manifest:
+        known = f"CPU: {data.cpu}; ExecuTorch: {manifest.executorch.version}"
+        state = [doc.Paragraph(f"{known}; state: {manifest.unfinished or 'finished'}.")]
     return [
         doc.Heading(data.title, 1),
         *answers(data).opening(),
-        doc.Paragraph(state),
+        *state,
         *latency(data),
         *doc.make_list(line.text for line in data.warnings),
     ]
@@ -261,20 +255,6 @@ def ladder_table(data: ReportData) -> doc.ShownTable:
             ),
         )
     return doc.table_of(data.experiments, columns)
-
-
-# A short report for a notebook cell.
-
-
-def run_cell(data: ReportData, report: Path | None = None) -> list[doc.Block]:
-    """Return a short report for a notebook cell; `report` is the path of the full page."""
-    return [
-        doc.Heading(data.title, 3),
-        *answers(data).opening(),
-        *(speedups(data) if data.timed else ()),
-        *categories(data),
-        *([doc.Paragraph(("The whole report: ", doc.Code(str(report))))] if report is not None else []),
-    ]
 
 
 # The kernel view: which kernels ran in two runs side by side, and which were only configured.

@@ -25,6 +25,7 @@ from model_profiling.core.formatting import (
     milliseconds,
     percent,
     plural,
+    span,
 )
 from model_profiling.program.category import Category
 from model_profiling.report import breakdown
@@ -229,19 +230,16 @@ def _projections(outlook: Outlook, every: Collection[Series]) -> Iterator[doc.Bl
     yield doc.table_of(outlook.projections, (*breakdown.series_columns(every), *_PROJECTIONS))
 
 
-def _projected(found: Projection) -> str:
-    if found.latency_ms is None:
-        return MISSING
-    return f"{milliseconds(found.ms(found.high))} to {milliseconds(found.ms(found.low))}"
-
-
 _PROJECTIONS: tuple[doc.TableColumn[Projection], ...] = (
     doc.Number("share of time", lambda found: percent(found.time_share)),
     doc.Number("lowest speedup", lambda found: breakdown.times_faster(found.low)),
     doc.Number("highest speedup", lambda found: breakdown.times_faster(found.high)),
     doc.Number("limit", lambda found: breakdown.times_faster(found.ceiling)),
     doc.Number("latency ms", lambda found: milliseconds(found.latency_ms)),
-    doc.TableColumn("projected ms", _projected),
+    doc.TableColumn(
+        "projected ms",
+        lambda found: span(milliseconds(found.ms(found.high)), milliseconds(found.ms(found.low))),
+    ),
 )
 
 

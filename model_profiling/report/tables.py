@@ -24,7 +24,6 @@ from model_profiling.facts import (
     Known,
     MeasuredSeries,
     Value,
-    cells,
     row_cells,
 )
 from model_profiling.report.csv_files import operator_rows
@@ -152,12 +151,17 @@ class AnalysedRun(RunAnalysis):
         """Every operator: `ms`, which adds up to its category, and the other facts of `_exec_ops_stats.csv`:
         spread, shapes, cost, module, source line, and whether SME2 runs it."""
         data = report_data(self.run, self)
+        kinds = _kinds((*run_facts.TRACED_FACTS, *OPERATOR_FACTS))
         rows = (
-            (*row_cells(run_facts.TRACED_FACTS, found), *cells(row, timed=found.times.are_shown))
+            (
+                *row_cells(run_facts.TRACED_FACTS, found),
+                *(fact.cell(row) if shown or fact.kind != "number" else None for fact in OPERATOR_FACTS),
+            )
             for found in self.series
+            for shown in (found.times.are_shown,)
             for row in operator_rows(found, data.sme2_of(found))
         )
-        return Records(_kinds((*run_facts.TRACED_FACTS, *OPERATOR_FACTS)), tuple(rows))
+        return Records(kinds, tuple(rows))
 
     @property
     def latencies(self) -> Records:
@@ -201,6 +205,6 @@ class AnalysedRun(RunAnalysis):
 
     def _repr_markdown_(self) -> str:
         from model_profiling.report.document import render_markdown
-        from model_profiling.report.run_report import run_cell
+        from model_profiling.report.run_report import summary_document
 
-        return render_markdown(run_cell(report_data(self.run, self)))
+        return render_markdown(summary_document(report_data(self.run, self)))

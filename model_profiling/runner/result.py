@@ -197,15 +197,6 @@ class MachineMoment:
     temperature_c: float | None = None
     load_average: float | None = None
 
-    def other_cores_until(self, later: MachineMoment) -> float:
-        """How many cores other programs kept busy until `later`, on average, while a measurement had one;
-        0 if unknown."""
-        if None in (self.idle_ticks, later.idle_ticks, self.total_ticks, later.total_ticks, self.cpus):
-            return 0.0
-        passed = (later.total_ticks or 0) - (self.total_ticks or 0)
-        idle = (later.idle_ticks or 0) - (self.idle_ticks or 0)
-        return max(0.0, (self.cpus or 0) * (1 - idle / passed) - 1) if passed > 0 else 0.0
-
 
 @dataclass(frozen=True, slots=True)
 class ProcessUse:

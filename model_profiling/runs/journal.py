@@ -130,7 +130,7 @@ class Entry:
             self.turns_cpu_ns,
             self.turns_preemptions,
             speeds if capacities else (),
-            other_cores=before.other_cores_until(after) if before and after else 0.0,
+            other_cores=other_cores(before, after) if before and after else 0.0,
         )
 
     @property
@@ -261,6 +261,15 @@ class Journal:
             key = RunStep(entry.kind, series, entry.round).key
             self._entries[key] = entry
             self._of_series.setdefault(series, {})[key] = entry
+
+
+def other_cores(before: MachineMoment, after: MachineMoment) -> float:
+    """How many cores other programs kept busy, on average, while a measurement had one; 0 if unknown."""
+    if None in (before.idle_ticks, after.idle_ticks, before.total_ticks, after.total_ticks, before.cpus):
+        return 0.0
+    passed = (after.total_ticks or 0) - (before.total_ticks or 0)
+    idle = (after.idle_ticks or 0) - (before.idle_ticks or 0)
+    return max(0.0, (before.cpus or 0) * (1 - idle / passed) - 1) if passed > 0 else 0.0
 
 
 def seconds_of(entries: Iterable[Entry]) -> float:

@@ -34,7 +34,7 @@ from model_profiling.core.stdio import current_progress
 from model_profiling.report.analysis_json import summary_facts
 from model_profiling.report.data import ReportData, report_data
 from model_profiling.report.document import render_markdown
-from model_profiling.report.run_report import run_cell, run_document, summary_document
+from model_profiling.report.run_report import run_document, summary_document
 from model_profiling.report.tables import AnalysedRun
 from model_profiling.report.verdict import RunAnswers, answers
 from model_profiling.runner.features import closure
@@ -77,7 +77,7 @@ class RunOutcome:
         return f"<RunOutcome {self.in_short}>"
 
     def _repr_markdown_(self) -> str:
-        return render_markdown(run_cell(self.data, self.report))
+        return render_markdown(summary_document(self.data))
 
     @property
     def in_short(self) -> str:

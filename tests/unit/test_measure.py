@@ -12,7 +12,7 @@ from recorded_runs import ARM
 
 from model_profiling.config import names
 from model_profiling.runner.result import MachineMoment
-from model_profiling.runs.journal import Journal
+from model_profiling.runs.journal import Journal, other_cores
 from model_profiling.runs.times import INTERRUPTED, Timed, compare_timed
 from model_profiling.statistics.measure import (
     Inferences,
@@ -69,11 +69,11 @@ def test_busy_cores_widen_the_interval_of_unequal_programs_that_nobody_interrupt
     """They slow one of the two through shared caches, which no counter shows: here by 1.6%."""
     draw = random.Random(2)
 
-    def alone(latency_ms: float, other_cores: float) -> list[Inferences]:
+    def alone(latency_ms: float, others: float) -> list[Inferences]:
         launches = []
         for _ in range(8):
             wall = [[round(1e6 * latency_ms * draw.gauss(1, 0.0005)) for _ in range(8)] for _ in range(15)]
-            launches.append(Inferences(wall, wall, [[0] * 8] * 15, other_cores=other_cores))
+            launches.append(Inferences(wall, wall, [[0] * 8] * 15, other_cores=others))
         return launches
 
     unaware, aware = (
@@ -94,9 +94,9 @@ def test_which_inferences_count_and_how_many_cores_others_keep_busy() -> None:
     alone = Inferences([(7, 8)], [(7, 8)], [(0, 0)], alone=True)
     assert alone.counted("wall time") == [[7e-6, 8e-6]], "a process of its own was warmed up before"
     before = MachineMoment(idle_ticks=1000, total_ticks=4000, cpus=4)
-    assert before.other_cores_until(replace(before, idle_ticks=1300, total_ticks=4400)) == 0.0
-    assert before.other_cores_until(replace(before, idle_ticks=1100, total_ticks=4400)) == 2.0
-    assert before.other_cores_until(MachineMoment()) == 0.0, "unknown"
+    assert other_cores(before, replace(before, idle_ticks=1300, total_ticks=4400)) == 0.0
+    assert other_cores(before, replace(before, idle_ticks=1100, total_ticks=4400)) == 2.0
+    assert other_cores(before, MachineMoment()) == 0.0, "unknown"
 
 
 @pytest.mark.parametrize(
