@@ -19,7 +19,7 @@ from model_profiling.analysis.evidence import listed_kernels
 from model_profiling.analysis.kernels import use_of
 from model_profiling.analysis.run import pair_answer
 from model_profiling.config import names
-from model_profiling.config.series import Series, warning_lines
+from model_profiling.config.series import Series
 from model_profiling.core.errors import FormatError, InputError
 from model_profiling.core.formatting import plural
 from model_profiling.core.records import read_json_object
@@ -59,12 +59,11 @@ def manifest_of(run: Run) -> Manifest:
 def rows_of_run(run: Run, row: Row) -> dict[str, list[Row]]:
     """Return the rows of each table for the run of `row`. An unreadable file is a FormatError or InputError
     that names it."""
-    operators, warnings = _analysis_of(run)
     answers = [pair_answer(run, pair, None) for pair in run.pairs]
     rows: dict[str, Iterable[Row]] = {
-        "runs": [{**row, "warnings": warnings, "tags": {}}],
+        "runs": [{**row, "tags": {}}],
         "experiments": (_experiment_row(run, series) for series in run.series),
-        "operators": (row for series, listed in operators for row in _operator_rows(series, listed)),
+        "operators": (row for series, listed in _operators_of(run) for row in _operator_rows(series, listed)),
         "comparisons": ({fact.name: fact.cell(answer) for fact in SPEEDUP_FACTS} for answer in answers),
         "kernels": ({fact.name: fact.cell(kernel) for fact in KERNEL_FACTS} for kernel in _kernels(run)),
     }
@@ -108,8 +107,8 @@ def _moment_of(text: str) -> datetime | None:
 
 
 def run_row(run: Run, labels: Labels) -> Row:
-    """What the table `runs` says, but for warnings. `run_id` comes from how the run began: it
-    stays the same if the run is moved or continued. Of two copies, the one with more `processes` is later."""
+    """What the table `runs` says. `run_id` comes from how the run began, so it stays if the run is moved or
+    continued. Of two copies, the one with more `processes` is later."""
     manifest = manifest_of(run)
     (device, device_title, target), before = device_of(manifest), manifest.machine.before
     model, dtype, backend = _variant_of(manifest)
@@ -186,33 +185,30 @@ def _experiment_row(run: Run, series: Series) -> Row:
         measured = replace(measured, interval=median_interval(kept.rounds))
     row = {fact.name: fact.cell(measured) for fact in EXPERIMENT_FACTS}
     phase = None if measured.tokens is None else "answer" if measured.tokens == 1 else "prompt"
-    latencies = [list(of_round) for of_round in kept.rounds]
-    return {**row, "phase": phase, "latencies_ms": latencies, "sessions": list(kept.sessions)}
+    return {**row, "phase": phase, "latencies_ms": [list(of_round) for of_round in kept.rounds]}
 
 
 _Operators = list[tuple[Series, Sequence[Mapping[str, Any]]]]
 """The operators of each experiment, as in `analysis_summary.json`."""
 
 
-def _analysis_of(run: Run) -> tuple[_Operators, Sequence[str]]:
-    """The operators and warnings in the summary of the run's analysis, which must be of its dumps."""
+def _operators_of(run: Run) -> _Operators:
+    """The operators in the summary of the run's analysis, which must be of its dumps."""
     path = run.path / names.ANALYSIS
-    if not run.dumps and not is_there(path):
-        return [], [str(line) for line in warning_lines((*manifest_of(run).warnings, *run.warnings))]
     content: dict[str, Any] = read_json_object(path, _FIX) if is_there(path) else {}
     dumps: dict[Series, set[Path]] = {}
     for dump in run.dumps:
         dumps.setdefault(dump.series, set()).add(dump.path)
     try:
-        first = {run.path / dump["etdump"] for dump in content["per_etdump"]}
-        parts = {Series(part["experiment"], part["threads"]): part for part in content["series"]}
+        first = {run.path / dump["etdump"] for dump in content.get("per_etdump", ())}
+        parts = {Series(part["experiment"], part["threads"]): part for part in content.get("series", ())}
         same = all(parts[series]["rounds"] >= len(paths) and paths & first for series, paths in dumps.items())
-        summary = [(series, part["operators"]) for series, part in parts.items()], content["warnings"]
+        operators = [(series, part["operators"]) for series, part in parts.items()]
     except (KeyError, TypeError):
         same = False
     if not same:
         raise InputError(f"{run.path} has no analysis of its dumps", _FIX)
-    return summary
+    return operators
 
 
 _EMPTY: Mapping[FactKind, object] = {"text": "", "shape": (), "shapes": ()}

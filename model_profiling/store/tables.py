@@ -73,7 +73,6 @@ _ALL_TABLES = (
             Field("dirty", "flag", "whether it had uncommitted changes"),
             Field("sweep", "text", "the sweep that it belongs to; empty if none"),
             Field("run_dir", "text", "its folder when it was added"),
-            Field("warnings", "texts", "the warnings of its report"),
             Field("tags", "record", "its tags, each with a note"),
         ),
     ),
@@ -85,7 +84,6 @@ _ALL_TABLES = (
             *EXPERIMENT_FACTS,
             Field("phase", "text", "of a language model: prompt, or answer, which is one token at a time"),
             Field("latencies_ms", "record", "every inference that counts: a list for each round or launch"),
-            Field("sessions", "record", "for each round, which start of the pipeline measured it"),
         ),
     ),
     StoreTable(

@@ -158,12 +158,8 @@ def _stored_series(run: Row, row: Row) -> MeasurementSeries:
         tokens=row["tokens"],
         position=row["position"],
     )
-    timed = Timed(
-        rounds=row["latencies_ms"],
-        sessions=row["sessions"],
-        rule=Rule(row["measured"] or "wall time, unchecked"),
-    )
-    return MeasurementSeries(series, origin, timed)
+    rule = Rule(row["measured"] or "wall time, unchecked")
+    return MeasurementSeries(series, origin, Timed(row["latencies_ms"], rule=rule))
 
 
 # The history of a model: its latencies over all matching runs, series by series.
