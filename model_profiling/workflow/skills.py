@@ -2,13 +2,12 @@
 
 The texts in `agent_skill_ml_profiling/` are written for a clone and are the only source. An installed skill
 is a self-contained folder in the open Agent Skills format (agentskills.io): its links lead to other skills or
-to references beside it, and what only a clone has is left out or named in words.
+to references beside it, and what only a clone has is left out.
 """
 
 from __future__ import annotations
 
 import json
-import posixpath
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -35,7 +34,8 @@ _REFERENCES = "references"
 _ONLY_IN_A_CLONE = "## In a clone"
 _MARK = re.compile(r"<!-- (not run|output): (.*) -->$")
 _SENTENCES = {"not run": "Only where it applies: {}.", "output": "On {} Linux without SME2:"}
-_LINK = re.compile(r"\[([^\]]{1,300})\]\(([^)\s]+)\)")
+_SKILL = re.compile(r"\]\((?:\.\./)?(\d\d_\w{1,60}\.md)")
+"""A link to another skill; references lie beside a skill in both places."""
 _FRONT_MATTER = re.compile(r"---\n(.*?)\n---\n", re.DOTALL)
 
 
@@ -123,7 +123,7 @@ def _header(text: str) -> dict[str, str]:
 
 def _as_installed(text: str, up: str, places: Mapping[str, str]) -> str:
     """Return a text without sections about a clone's scripts, with marks for document tests as sentences, and
-    with links that work where it is installed; `up` leads to the folder of all skills."""
+    with links to other skills where those are installed; `up` leads to the folder of all skills."""
     kept, inside = [], False
     for line in _FRONT_MATTER.sub("", text, count=1).splitlines():
         if line.startswith("## "):
@@ -131,20 +131,4 @@ def _as_installed(text: str, up: str, places: Mapping[str, str]) -> str:
         if not inside:
             marked = _MARK.match(line)
             kept += [_SENTENCES[marked[1]].format(marked[2]), ""] if marked else [line]
-
-    def link(match: re.Match[str]) -> str:
-        words, target = match[1], match[2]
-        path, mark, anchor = target.partition("#")
-        name = posixpath.basename(path)
-        if "://" in target or not path:
-            return match[0]
-        if name in places:
-            return f"[{words}]({up}{places[name]}{mark}{anchor})"
-        if (_texts() / _REFERENCES / name).is_file():
-            beside = "" if up == "../../" else f"{_REFERENCES}/"
-            return f"[{words}]({beside}{name}{mark}{anchor})"
-        return f"{words} (`{path.lstrip('./')}` in the kit's repository)"
-
-    # Every second part is a code block, where brackets are not links.
-    parts = re.split(r"(^```.*?^```$)", "\n".join(kept).rstrip(), flags=re.DOTALL | re.MULTILINE)
-    return "".join(part if index % 2 else _LINK.sub(link, part) for index, part in enumerate(parts)) + "\n"
+    return _SKILL.sub(lambda link: f"]({up}{places[link[1]]}", "\n".join(kept).rstrip()) + "\n"
