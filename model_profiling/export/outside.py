@@ -58,17 +58,11 @@ class Replacement:
     """The rewrite of the catalogue that does the same to the exported graph, where it fits."""
 
     def fits(self, outside: Undelegated, made_by: frozenset[str]) -> bool:
-        said = (
-            (self.call, outside.call),
-            (self.operator, outside.operator),
-            (self.reason, outside.reason),
-            (self.module_class, outside.module_class),
-            (self.dtype, outside.dtype),
-        )
-        if self.constant and not outside.constant:
-            return False
-        return all(re.fullmatch(pattern, text) for pattern, text in said) and (
-            not self.made_by or any(re.fullmatch(self.made_by, call) for call in made_by)
+        texts = ("call", "operator", "reason", "module_class", "dtype")
+        return (
+            all(re.fullmatch(getattr(self, name), getattr(outside, name)) for name in texts)
+            and (outside.constant or not self.constant)
+            and (not self.made_by or any(re.fullmatch(self.made_by, call) for call in made_by))
         )
 
 

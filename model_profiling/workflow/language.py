@@ -10,6 +10,7 @@ from pathlib import Path
 
 from model_profiling.config import names
 from model_profiling.config.series import Series, WarningLine, warning_lines
+from model_profiling.config.settings import Inputs
 from model_profiling.core import files
 from model_profiling.core.errors import InputError
 from model_profiling.core.formatting import plural
@@ -214,9 +215,8 @@ def _case(phase: Phase, named: tuple[str, ...], tokens: int, position: int) -> P
         if phase.positions > 1:
             sizes[at] = (tokens,)
     count = tokens if phase.positions > 1 else 1
-    return ProgramCase(
-        phase.method.name, sizes, {at: tuple(float(position + offset) for offset in range(count))}
-    )
+    values = {at: tuple(float(position + offset) for offset in range(count))}
+    return ProgramCase(phase.method.name, Inputs(sizes=sizes, values=values))
 
 
 def _measured_case(planned: PlannedCase, outcome: ProfileOutcome, home: Path) -> LanguageCase:

@@ -186,17 +186,7 @@ class ProgramCase:
     """A method of a program and the inputs it is fed; what is not named is made up."""
 
     method: str = "forward"
-    sizes: Mapping[str, tuple[int, ...]] = field(default_factory=dict)
-    values: Values = field(default_factory=dict)
-
-    @property
-    def inputs(self) -> Inputs:
-        return Inputs(sizes=dict(self.sizes), values=dict(self.values))
-
-    @property
-    def name(self) -> str:
-        """`decode, input_pos 256`"""
-        return ", ".join((self.method, *names.fed_in_words(self.sizes, self.values)))
+    inputs: Inputs = field(default_factory=Inputs)
 
 
 @dataclass(frozen=True, slots=True)
@@ -213,8 +203,6 @@ class ProfileOutcome:
     main: RunOutcome
     evidence: ReportData | None
     remarks: tuple[Diagnostic, ...] = ()
-    case: ProgramCase = field(default_factory=ProgramCase)
-    """What of the program ran."""
 
     def __repr__(self) -> str:
         proof = f"; evidence in {self.evidence.run.path}" if len(self.runs) > 1 and self.evidence else ""
@@ -271,7 +259,7 @@ def one_case(program: Path, options: ProfileOptions) -> ProgramCase:
     """Return the method and the sizes that `options` ask for; refuse a program with several methods."""
     method = one_method(program, options.method)
     sizes = [sizes_for_length(program, method, *length) for length in options.lengths.items()]
-    return ProgramCase(method, dict(sizes), options.values)
+    return ProgramCase(method, Inputs(sizes=dict(sizes), values=dict(options.values)))
 
 
 def open_program(model: str | NamedModel, options: ProfileOptions) -> Path:
@@ -320,8 +308,8 @@ def profile_programs(
             unused = (Diagnostic(None, "no_effect", f"--budget {options.budget_s:g} has no effect", why),)
         mains = run_together(configs, target, main_run)
         return tuple(
-            ProfileOutcome(program, plan, main, main.data, unused, case)
-            for (program, case), main in zip(chosen, mains, strict=True)
+            ProfileOutcome(program, plan, main, main.data, unused)
+            for (program, _), main in zip(chosen, mains, strict=True)
         )
     main_run = with_evidence(main_run, configs, target)
     measured = measure_runs(configs, target, main_run)
@@ -342,7 +330,7 @@ def profile_programs(
                     missing = problem
             with locked(measured_run.place.path):
                 main = publish(measured_run, main_run, missing=missing, proof=proof)
-        outcomes.append(ProfileOutcome(program, plan, main, evidence, (), case))
+        outcomes.append(ProfileOutcome(program, plan, main, evidence))
     return tuple(outcomes)
 
 

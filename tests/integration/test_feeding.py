@@ -156,7 +156,7 @@ def test_profile_takes_a_length_and_its_run_says_so(caching, tmp_path) -> None:
         quick=True, budget_s=1, outdir=tmp_path,
     )  # fmt: skip
     outcome = profile_one(str(caching), options)
-    assert outcome.case.name == "forward, tokens 9, input_pos 2"
+    assert outcome.main.run.manifest.spoken_case == ("tokens 9", "input_pos 2")
     assert outcome.main.run_dir.parent.name == "caching_tokens_9_input_pos_2"
     assert outcome.analysis is not None
     layers = [each for each in outcome.main.data.analysis.series[0].operators if each.source.node_kind]
@@ -170,7 +170,7 @@ def test_python_chooses_a_length_and_profiles_both_phases(caching, tmp_path) -> 
     with pytest.raises(InputError, match="input tokens can have at most the sizes 1x11"):
         profile(caching, lengths={"tokens": 12}, **settings)
     outcome = profile(caching, method="forward", lengths={"tokens": 3}, values={"input_pos": 2}, **settings)
-    assert outcome.case.name == "forward, tokens 3, input_pos 2"
+    assert outcome.main.run.manifest.spoken_case == ("tokens 3", "input_pos 2")
     assert outcome.report.is_file()
 
     with pytest.raises(InputError, match="prompts"):

@@ -91,7 +91,7 @@ def test_each_method_is_profiled_as_itself(exported_methods, tmp_path) -> None:
         short = {"target": TargetChoice("host"), "runs": 2, "rounds": 6, "budget_s": 1, "outdir": tmp_path}
         outcome = profile_one(str(pte), ProfileOptions(method=method, **short))
         own = "three" if method == "forward" else f"three_{method}"
-        assert outcome.case.method == method
+        assert outcome.main.run.manifest.method == method
         assert outcome.main.run_dir.parent == tmp_path / "runs" / own
         assert outcome.main.run.model_name == own and list(outcome.main.run_dir.glob(f"*/{own}_*.etdump"))
         check_method(outcome.main.run_dir, method, size)
