@@ -152,6 +152,6 @@ def test_for_and_dir_together_and_unknown_assistants_are_refused(tmp_path, sme2p
     assert list(tmp_path.iterdir()) == []
     (tmp_path / "file").touch()
     wrong = sme2prof("skills", "install", "--dir", str(tmp_path / "file"))
-    assert wrong.returncode == 2 and "is a file" in wrong.stderr
+    assert wrong.returncode == 2 and "is not a folder" in wrong.stderr
     alone = sme2prof("skills")
     assert alone.returncode == 0 and alone.stdout.startswith("Usage: sme2prof skills ")
