@@ -96,7 +96,7 @@ class ToolJob:
         with self.child.stderr as stderr:
             while line := stderr.readline(_LONGEST_LINE):
                 text = printable(line.decode("utf-8", "replace").rstrip())
-                if text.startswith(("warning: ", "error: ")):
+                if text.startswith(("warning:", "error:")):
                     self.messages.append(text)
                     say_aside(text)
                 elif text:
