@@ -103,7 +103,7 @@ def _probed(name: str, dtype: str, pte: Path, ran: Outcome) -> ProbedLayer:
     (event,) = {operator_type(each) for each in events if describe(each).category in MATRIX}
     kernels = [
         use.kernel.name
-        for use in executed_kernels(ran.kernels)
+        for use in executed_kernels(ran.result.kernels)
         if use.kernel.isa == "SME2" and use.kernel.role != "packing"
     ]
     return ProbedLayer(name, dtype, backend.path_of(node), node.types, event, tuple(kernels))

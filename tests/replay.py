@@ -44,7 +44,7 @@ from model_profiling.targets import (
 )
 
 ARM_ONLY = "KleidiAI kernels exist on Arm only"
-_NO_USE = ProcessUse(0, 0, 0, 0, 0, 0)
+_NO_USE = ProcessUse(0, 0)
 
 
 def _nothing(_job: Job) -> None:
@@ -128,16 +128,14 @@ class ReplayTarget(Target):
             iterations_ns=wall,
             cpu_ns=() if job.runner_path else cpu,
             preemptions=() if job.runner_path else preemptions,
+            kernels=dict(entry.kernels) if job.kernels and arm else {},
+            kernels_note=None if not job.kernels else entry.kernels_note if arm else ARM_ONLY,
         )
         assert len(result.iterations_ns) == job.runs, f"{timed.step.key} has no {job.runs} runs"
         return Outcome(
             result=result,
             log=log,
             etdump=self._copied(timed.etdump, into / f"{stem}.etdump") if job.etdump else None,
-            outputs=tuple(output.file for output in result.outputs if output.file),
-            kernels=dict(entry.kernels) if job.kernels and arm else {},
-            kernels_note=None if not job.kernels else entry.kernels_note if arm else ARM_ONLY,
-            timings_are_latency=self.timings_are_latency and not job.kernels,
         )
 
     def why_not_lockstep(self, jobs: Sequence[Job]) -> str | None:
@@ -163,7 +161,7 @@ class ReplayTarget(Target):
             )
             dump = self._copied(entry.etdump, into / f"{own}.etdump") if asked.etdump else None
             entries.append(entry)
-            outcomes.append(Outcome(result, log, dump, timings_are_latency=self.timings_are_latency))
+            outcomes.append(Outcome(result, log, dump))
         first = entries[0]
         cycles = len(first.turns_ns)
         started, *orders = islice(shuffles(job.order_seed, len(entries)), cycles + 1)
@@ -181,7 +179,7 @@ class ReplayTarget(Target):
         use = tuple(entry.use or _NO_USE for entry in entries)
         before, after = first.machine_before or MachineMoment(), first.machine_after or MachineMoment()
         machine = LaunchMachine(before, after, use)
-        return LockstepOutcome(tuple(outcomes), turns, facts, machine, log)
+        return LockstepOutcome(tuple(outcomes), turns, facts, machine)
 
     def _next(self, kind: Kind, job: Job, *, count: bool = True) -> Entry:
         """The recorded process most like `job`, of the next round."""

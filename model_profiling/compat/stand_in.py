@@ -15,7 +15,8 @@ from model_profiling.core.formatting import printable
 from model_profiling.core.stdio import checked_output
 from model_profiling.runner.__main__ import run_program
 from model_profiling.runner.machine import TargetChoice
-from model_profiling.targets import Job, Outcome, open_target
+from model_profiling.runner.result import RunnerResult
+from model_profiling.targets import Job, open_target
 
 
 @checked_output
@@ -50,16 +51,17 @@ def _run(options: argparse.Namespace) -> int:
         outcome = target.execute(job, Path(folder), "process")
         if options.etdump_path is not None and outcome.etdump is not None:
             shutil.copyfile(outcome.etdump, options.etdump_path)
-    sys.stdout.write(printable("\n".join(_lines(outcome, traced))) + "\n")
+    lines = _lines(outcome.result, traced=traced, are_latencies=target.timings_are_latency)
+    sys.stdout.write(printable("\n".join(lines)) + "\n")
     return 0
 
 
-def _lines(outcome: Outcome, traced: bool) -> list[str]:
-    times = [ns / 1e6 for ns in outcome.result.iterations_ns]
+def _lines(result: RunnerResult, *, traced: bool, are_latencies: bool) -> list[str]:
+    times = [ns / 1e6 for ns in result.iterations_ns]
     if traced:
-        kernels = [f"kernel {name}: {calls} calls" for name, calls in outcome.kernels.items()]
+        kernels = [f"kernel {name}: {calls} calls" for name, calls in result.kernels.items()]
         return [*kernels, f"Model executed successfully {len(times)} time(s); kernels were counted: no times"]
-    if not outcome.timings_are_latency:
+    if not are_latencies:
         return [f"Model executed successfully {len(times)} time(s) under emulation: no times"]
     lines = [f"Iteration {number} of {len(times)}: {ms:f} ms" for number, ms in enumerate(times, 1)]
     return [*lines, f"Model executed successfully {len(times)} time(s) in {sum(times):f} ms."]

@@ -30,11 +30,11 @@ class Turns {
   std::vector<int64_t> take() {
     idle_cpu_ns_ += process_cpu_ns() - settled_cpu_ns_;
     const int64_t waited = waited_for_core_ns();
-    const ProcessUse before = process_use();
+    const int64_t cpu_before = process_cpu_ns();
     const int64_t started = now_ns();
     session_.execute(length_);
     const int64_t cpu = current_cpu();
-    used_ += process_use() - before;
+    used_cpu_ns_ += process_cpu_ns() - cpu_before;
     const IdleWait wait = settle();
     const int64_t waited_now = waited < 0 ? 0 : waited_for_core_ns() - waited;
     waited_ns_ = waited < 0 ? -1 : waited_ns_ + waited_now;
@@ -57,13 +57,9 @@ class Turns {
 
   std::string usage_json() const {
     return json::Object()
-        .add("cpu_ns", std::to_string(used_.cpu_ns))
+        .add("cpu_ns", std::to_string(used_cpu_ns_))
         .add("idle_cpu_ns", std::to_string(idle_cpu_ns_))
         .add("waited_ns", waited_ns_ < 0 ? "null" : std::to_string(waited_ns_))
-        .add("voluntary_switches", std::to_string(used_.voluntary_switches))
-        .add("involuntary_switches", std::to_string(used_.involuntary_switches))
-        .add("minor_faults", std::to_string(used_.minor_faults))
-        .add("major_faults", std::to_string(used_.major_faults))
         .str();
   }
 
@@ -76,7 +72,7 @@ class Turns {
 
   Session& session_;
   const uint32_t length_;
-  ProcessUse used_;
+  int64_t used_cpu_ns_ = 0;
   int64_t settled_cpu_ns_ = 0;
   int64_t idle_cpu_ns_ = 0;
   int64_t waited_ns_ = 0; // for a core, during turns and until the threads were idle

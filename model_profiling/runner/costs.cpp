@@ -131,7 +131,6 @@ using Function = int (*)(uintptr_t, uintptr_t, uintptr_t, uintptr_t, uintptr_t, 
 
 struct XnnpackCalls {
   CostWatch* watch = nullptr; // the one there is
-  Costs* costs = nullptr;
   bool inside = false; // XNNPACK calls these functions itself, too, to fold constants
   Function create = nullptr;
   Function reshape = nullptr;
@@ -139,47 +138,31 @@ struct XnnpackCalls {
 };
 XnnpackCalls xnnpack_calls;
 
-int create_runtime(uintptr_t a, uintptr_t b, uintptr_t c, uintptr_t d, uintptr_t e, uintptr_t f) {
-  if (xnnpack_calls.inside) {
-    return xnnpack_calls.create(a, b, c, d, e, f);
-  }
-  xnnpack_calls.inside = true;
-  int status = 0;
-  int64_t began = 0;
-  int64_t ended = 0;
-  const int64_t before = allocated_bytes();
-  {
-    const CostWatch::Inside stage(*xnnpack_calls.watch, "pack");
-    began = now_ns();
-    status = xnnpack_calls.create(a, b, c, d, e, f);
-    ended = now_ns();
-  }
-  xnnpack_calls.costs->packing_ns.push_back(ended - began);
-  xnnpack_calls.costs->packed_bytes.push_back(allocated_bytes() - before);
-  xnnpack_calls.inside = false;
-  return status;
-}
-
-int prepare(Function real, uintptr_t a, uintptr_t b, uintptr_t c, uintptr_t d, uintptr_t e, uintptr_t f) {
+int watched(
+    const char* name, Function real, uintptr_t a, uintptr_t b, uintptr_t c, uintptr_t d, uintptr_t e, uintptr_t f) {
   if (xnnpack_calls.inside) {
     return real(a, b, c, d, e, f);
   }
   xnnpack_calls.inside = true;
   int status = 0;
   {
-    const CostWatch::Inside stage(*xnnpack_calls.watch, "set up");
+    const CostWatch::Inside stage(*xnnpack_calls.watch, name);
     status = real(a, b, c, d, e, f);
   }
   xnnpack_calls.inside = false;
   return status;
 }
 
+int create_runtime(uintptr_t a, uintptr_t b, uintptr_t c, uintptr_t d, uintptr_t e, uintptr_t f) {
+  return watched("pack", xnnpack_calls.create, a, b, c, d, e, f);
+}
+
 int reshape_runtime(uintptr_t a, uintptr_t b, uintptr_t c, uintptr_t d, uintptr_t e, uintptr_t f) {
-  return prepare(xnnpack_calls.reshape, a, b, c, d, e, f);
+  return watched("set up", xnnpack_calls.reshape, a, b, c, d, e, f);
 }
 
 int set_up_runtime(uintptr_t a, uintptr_t b, uintptr_t c, uintptr_t d, uintptr_t e, uintptr_t f) {
-  return prepare(xnnpack_calls.set_up, a, b, c, d, e, f);
+  return watched("set up", xnnpack_calls.set_up, a, b, c, d, e, f);
 }
 
 struct CallHook {
@@ -210,7 +193,6 @@ CostWatch::CostWatch(void* backend, const std::string& model, bool cold) : model
   std::string problem; // without these calls, what they do belongs to the stage that they are in
   xnnpack_calls = {};
   xnnpack_calls.watch = this;
-  xnnpack_calls.costs = &costs_;
   for (const CallSlot& slot :
        find_call_slots(backend, [](const char* symbol) { return call_hook_of(symbol) != nullptr; }, problem)) {
     const CallHook& hook = *call_hook_of(slot.symbol);

@@ -111,16 +111,6 @@ std::vector<std::string> registered_operators() {
   return {names.begin(), names.end()};
 }
 
-std::vector<std::string> LoadedMethod::backends() const {
-  const MethodMeta meta = method_->method_meta();
-  std::vector<std::string> names;
-  for (size_t i = 0; i < meta.num_backends(); ++i) {
-    const auto name = meta.get_backend_name(i);
-    names.push_back(name.ok() ? *name : "?");
-  }
-  return names;
-}
-
 std::string LoadedMethod::method_names() const {
   std::string names;
   for (size_t i = 0; i < program_->num_methods(); ++i) {

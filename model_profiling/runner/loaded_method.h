@@ -38,7 +38,6 @@ class LoadedMethod {
   executorch::runtime::Method& method() {
     return *method_;
   }
-  std::vector<std::string> backends() const;
 
   // Puts the state that the options name back to its content right after loading.
   void reset_state();

@@ -35,8 +35,6 @@ struct Costs {
   std::map<std::string, int64_t> stage_ns;
   std::map<std::string, int64_t> memory_bytes; // by stage: what it added; empty where the system does not say
   std::string peak_stage; // the memory is that right after it
-  std::vector<int64_t> packing_ns; // by delegate of XNNPACK; empty where its calls cannot be seen
-  std::vector<int64_t> packed_bytes;
   int64_t load_minor_faults = 0;
   int64_t load_major_faults = 0; // pages that were read from the disk
   int64_t first_minor_faults = 0;
@@ -49,12 +47,10 @@ struct Measured {
   int64_t loop_ns = 0; // all measured executions with the setting of their inputs
   std::vector<Execution> executions;
   size_t threads = 0;
-  std::vector<std::string> backends;
   std::vector<OutputFacts> outputs;
-  std::map<std::string, uint64_t> kernels_at_load;
   std::map<std::string, uint64_t> kernels;
   std::map<std::string, std::vector<WorkSize>> kernel_sizes;
-  std::string kernels_unavailable;
+  std::string kernels_note; // why they were not counted; empty if they were, or were not to be
   std::string boundaries_unavailable;
   Costs costs;
 };

@@ -126,24 +126,6 @@ bool others_used_cpu_time() {
 
 } // namespace
 
-ProcessUse& ProcessUse::operator+=(const ProcessUse& other) {
-  cpu_ns += other.cpu_ns;
-  voluntary_switches += other.voluntary_switches;
-  involuntary_switches += other.involuntary_switches;
-  minor_faults += other.minor_faults;
-  major_faults += other.major_faults;
-  return *this;
-}
-
-ProcessUse ProcessUse::operator-(const ProcessUse& other) const {
-  return {
-      cpu_ns - other.cpu_ns,
-      voluntary_switches - other.voluntary_switches,
-      involuntary_switches - other.involuntary_switches,
-      minor_faults - other.minor_faults,
-      major_faults - other.major_faults};
-}
-
 int64_t process_cpu_ns() {
   return clock_ns(CLOCK_PROCESS_CPUTIME_ID);
 }
@@ -171,12 +153,6 @@ int64_t current_cpu() {
 #else
   return -1;
 #endif
-}
-
-ProcessUse process_use() {
-  rusage usage{};
-  getrusage(RUSAGE_SELF, &usage);
-  return {process_cpu_ns(), usage.ru_nvcsw, usage.ru_nivcsw, usage.ru_minflt, usage.ru_majflt};
 }
 
 int64_t waited_for_core_ns() {

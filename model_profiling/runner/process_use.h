@@ -8,19 +8,6 @@
 
 namespace sme2prof {
 
-struct ProcessUse {
-  int64_t cpu_ns = 0; // of all threads
-  int64_t voluntary_switches = 0;
-  int64_t involuntary_switches = 0;
-  int64_t minor_faults = 0;
-  int64_t major_faults = 0;
-
-  ProcessUse& operator+=(const ProcessUse& other);
-  ProcessUse operator-(const ProcessUse& other) const;
-};
-
-ProcessUse process_use();
-
 // All threads of this process together.
 int64_t process_cpu_ns();
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal
 
@@ -47,8 +47,6 @@ class Costs:
     memory_bytes: Mapping[str, int]
     """What each stage had added when the process had most; empty if the system does not say."""
     peak_stage: str
-    packing_ns: tuple[int, ...]
-    packed_bytes: tuple[int, ...]
     load_minor_faults: int
     load_major_faults: int
     first_minor_faults: int
@@ -80,19 +78,18 @@ class RunnerResult:
     traced: bool = False
     peak_memory_bytes: int | None = None
     costs: Costs | None = None
-    backends: tuple[str, ...] = ()
     outputs: tuple[OutputFacts, ...] = ()
-    kernels: Mapping[str, int] | None = None
-    kernel_sizes: Mapping[str, tuple[tuple[int, ...], ...]] | None = None
+    kernels: Mapping[str, int | None] = field(default_factory=dict)
+    """The calls of each KleidiAI kernel in the measured executions, if they were counted."""
+    kernels_note: str | None = None
+    """Why nothing could be counted."""
+    kernel_sizes: Mapping[str, tuple[tuple[int, ...], ...]] = field(default_factory=dict)
     """The first three arguments of each kernel's calls, and how many calls had them."""
-    kernels_at_load: Mapping[str, int] | None = None
-    kernels_unavailable: str | None = None
     boundaries_unavailable: str | None = None
     memory_read_rate: float | None = None
     """Bytes per second that the machine's memory gave, with as many threads."""
     executorch_version: str | None = None
     build_id: str | None = None
-    compiler: str | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -205,10 +202,6 @@ class ProcessUse:
 
     cpu_ns: int
     idle_cpu_ns: int
-    voluntary_switches: int
-    involuntary_switches: int
-    minor_faults: int
-    major_faults: int
     waited_ns: int | None = None
 
 

@@ -67,8 +67,6 @@ std::string costs_json(const Costs& costs, const std::optional<CachedLoading>& c
       .add("stage_ns", json::object(costs.stage_ns))
       .add("memory_bytes", json::object(costs.memory_bytes))
       .add("peak_stage", json::text(costs.peak_stage))
-      .add("packing_ns", json::numbers(costs.packing_ns))
-      .add("packed_bytes", json::numbers(costs.packed_bytes))
       .add("load_minor_faults", std::to_string(costs.load_minor_faults))
       .add("load_major_faults", std::to_string(costs.load_major_faults))
       .add("first_minor_faults", std::to_string(costs.first_minor_faults))
@@ -94,7 +92,6 @@ json::Object common_json(const CpuFeatures& features) {
   object.add("schema_version", "1")
       .add("executorch", json::text(SME2PROF_EXECUTORCH_VERSION))
       .add("build_id", json::text(kBuildId))
-      .add("compiler", json::text(__VERSION__))
       .add("flags_present", json::texts(features.present))
       .add("flags_masked", json::texts(features.masked))
       .add("layout_verified", json::boolean(features.layout_verified))
@@ -105,7 +102,7 @@ json::Object common_json(const CpuFeatures& features) {
 std::string result_json(
     const Options& options, const CpuFeatures& features, const Measured& measured, bool in_turns) {
   json::Object object = common_json(features);
-  const bool counted = options.count_kernels && measured.kernels_unavailable.empty();
+  const bool counted = options.count_kernels && measured.kernels_note.empty();
   object.add("model", json::text(options.model))
       .add("method", json::text(options.method))
       .add("threads", std::to_string(measured.threads))
@@ -116,14 +113,10 @@ std::string result_json(
       .add("iterations_ns", column(measured.executions, &Execution::wall_ns))
       .add("traced", json::boolean(!options.etdump.empty() || !options.sample.empty()))
       .add("peak_memory_bytes", std::to_string(peak_memory_bytes()))
-      .add("backends", json::texts(measured.backends))
       .add("outputs", json::array(measured.outputs, output_json))
-      .add("kernels", counted ? json::object(measured.kernels) : "null")
-      .add("kernel_sizes", counted ? sizes_json(measured.kernel_sizes) : "null")
-      .add("kernels_at_load", counted ? json::object(measured.kernels_at_load) : "null")
-      .add(
-          "kernels_unavailable",
-          options.count_kernels ? json::text_or_null(measured.kernels_unavailable) : json::text("not asked for"))
+      .add("kernels", counted ? json::object(measured.kernels) : "{}")
+      .add("kernel_sizes", counted ? sizes_json(measured.kernel_sizes) : "{}")
+      .add("kernels_note", json::text_or_null(measured.kernels_note))
       .add(
           "boundaries_unavailable",
           options.boundaries.empty() ? json::text("not asked for")

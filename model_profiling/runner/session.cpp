@@ -108,7 +108,7 @@ Session::Session(const Options& options, bool watch_outputs)
   open_libraries(options.libraries);
   if (options.count_kernels) {
     parts_->counts = std::make_unique<KernelCounts>(backend);
-    measured_.kernels_unavailable = parts_->counts->unavailable();
+    measured_.kernels_note = parts_->counts->unavailable();
   }
   if (!options.boundaries.empty() || !options.sample.empty()) {
     parts_->clock = std::make_unique<BackendClock>(backend);
@@ -121,13 +121,9 @@ Session::Session(const Options& options, bool watch_outputs)
   parts_->watch = std::make_unique<CostWatch>(backend, options.model, options.cold);
   parts_->loaded = std::make_unique<LoadedMethod>(options, parts_->tracer.get(), *parts_->watch);
   measured_.load_ns = parts_->watch->end_load();
-  measured_.backends = parts_->loaded->backends();
   parts_->inputs = make_inputs(parts_->loaded->method().method_meta(), options);
   if (options.warmup == 0) {
     watch_no_more(); // looking takes time of its own: a measured execution is not watched
-  }
-  if (parts_->counts) {
-    measured_.kernels_at_load = parts_->counts->snapshot();
   }
   for (uint32_t i = 0; i < options.warmup; ++i) {
     const int64_t ns = execute_once().wall_ns;

@@ -81,8 +81,6 @@ class Memory:
     while_loading: bool
     """Whether the peak is before the first inference."""
     parts: tuple[MemoryPart, ...]
-    packed_bytes: tuple[int, ...] = ()
-    """By delegate of XNNPACK."""
 
     @property
     def packed(self) -> int:
@@ -114,8 +112,6 @@ class Loading:
     page_faults: int
     pages_from_disk: int
     """Page faults that had to wait for the disk."""
-    packing_ms: tuple[float, ...] = ()
-    """By delegate of XNNPACK; empty where its calls cannot be seen, and they count as delegates."""
     first_set_up_ms: float = 0.0
     """XNNPACK's part in the first inference: planning and clearing its workspace."""
     first_page_faults: int = 0
@@ -137,7 +133,7 @@ def memory_of(entries: Sequence[Entry]) -> Memory | None:
     rest = max(0, entry.peak_memory_bytes - sum(part.bytes for part in parts))
     while_loading = entry.costs.peak_stage not in ("set up", "execute")
     parts.append(MemoryPart("not explained", rest))
-    return Memory(entry.peak_memory_bytes, while_loading, tuple(parts), entry.costs.packed_bytes)
+    return Memory(entry.peak_memory_bytes, while_loading, tuple(parts))
 
 
 def loading_of(entries: Sequence[Entry], evidence: Entry | None) -> Loading | None:
@@ -173,7 +169,6 @@ def _loading(load_ns: int, costs: Costs, cold: Loading | None, why_not: NoCold) 
         tuple(TimePart(what, ns / 1e6) for what, ns in spent.items()),
         costs.load_minor_faults,
         costs.load_major_faults,
-        tuple(ns / 1e6 for ns in costs.packing_ns),
         costs.stage_ns.get("set up", 0) / 1e6,
         costs.first_minor_faults,
         cold,

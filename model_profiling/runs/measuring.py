@@ -245,8 +245,7 @@ class Measuring:
     def keep(self, blank: Entry, outcome: Outcome) -> Entry:
         """Move the process's files to their final names; latencies are stored only in the journal."""
         facts = {name: getattr(outcome.result, name) for name in _SAID_BY_RUNNER}
-        facts |= {name: getattr(outcome, name) for name in _SAID_BY_TARGET}
-        entry = replace(blank, **facts)
+        entry = replace(blank, **facts, etdump_warmup_runs=outcome.etdump_warmup_runs)
         step, place = entry.step, self.place
         # On other CPUs, missing Arm features are no surprise.
         if outcome.result.features_note and self.target.facts().is_arm:
@@ -299,6 +298,5 @@ class Measuring:
 _SAID_BY_RUNNER = (
     "iterations_ns", "cpu_ns", "preemptions",
     "load_ns", "first_ns", "peak_memory_bytes", "costs", "features_present", "features_masked",
-    "build_id", "executorch_version", "memory_read_rate",
+    "build_id", "executorch_version", "memory_read_rate", "kernels", "kernels_note", "kernel_sizes",
 )  # fmt: skip
-_SAID_BY_TARGET = ("etdump_warmup_runs", "kernels", "kernels_note", "kernel_sizes")

@@ -122,9 +122,7 @@ def missing_backend(name: str) -> tuple[str, str]:
     return f"the backend {name}, which the runner does not have", cure
 
 
-def collect(
-    job: Job, done: Completed, files: Path, *, timings_are_latency: bool, code: Sequence[Path] = ()
-) -> Outcome:
+def collect(job: Job, done: Completed, files: Path, code: Sequence[Path] = ()) -> Outcome:
     """Return the outcome of `job`, whose files are `files` plus a suffix; `code` are the library folders."""
     if not done.ok:
         raise explain(job, done)
@@ -138,7 +136,7 @@ def collect(
         raise RunError(
             f"the runner reports {made} executions, {job.runs} were asked for", "see the log", done.tail()
         )
-    outcome = _outcome(job, result, files, Path(f"{files}{LOG}"), timings_are_latency)
+    outcome = _outcome(job, result, files, Path(f"{files}{LOG}"))
     if job.sample_hz:
         from model_profiling.runner.samples import read_samples  # needs numpy, which the doctor does without
 
@@ -146,9 +144,7 @@ def collect(
     return outcome
 
 
-def collect_lockstep(
-    job: LockstepJob, done: Completed, files: Path, *, timings_are_latency: bool
-) -> LockstepOutcome:
+def collect_lockstep(job: LockstepJob, done: Completed, files: Path) -> LockstepOutcome:
     if not done.ok:
         raise explain(job, done)
     lockstep = read_lockstep_result(Path(f"{files}{RESULT}"))
@@ -159,15 +155,13 @@ def collect_lockstep(
         )
     log = Path(f"{files}{LOG}")
     outcomes = tuple(
-        _outcome(
-            child, beside(result, files), Path(child_files(str(files), number)), log, timings_are_latency
-        )
+        _outcome(child, beside(result, files), Path(child_files(str(files), number)), log)
         for number, (child, result) in enumerate(zip(job.jobs, lockstep.results, strict=True))
     )
-    return LockstepOutcome(outcomes, lockstep.turns, lockstep.launch, lockstep.machine, log)
+    return LockstepOutcome(outcomes, lockstep.turns, lockstep.launch, lockstep.machine)
 
 
-def _outcome(job: Job, result: RunnerResult, files: Path, log: Path, timings_are_latency: bool) -> Outcome:
+def _outcome(job: Job, result: RunnerResult, files: Path, log: Path) -> Outcome:
     etdump = Path(f"{files}{ETDUMP}") if job.etdump else None
     if etdump is not None and not (etdump.is_file() and etdump.stat().st_size):
         wrote = "an empty" if etdump.is_file() else "no"
@@ -179,12 +173,6 @@ def _outcome(job: Job, result: RunnerResult, files: Path, log: Path, timings_are
         etdump=etdump,
         boundaries=boundaries if boundaries is not None and boundaries.is_file() else None,
         etdump_warmup_runs=job.warmup if job.etdump and job.runner_path else 0,
-        outputs=tuple(output.file for output in result.outputs if output.file is not None),
-        kernels=dict(result.kernels or {}),
-        kernels_at_load=dict(result.kernels_at_load or {}),
-        kernel_sizes=dict(result.kernel_sizes or {}),
-        kernels_note=result.kernels_unavailable if job.kernels else None,
-        timings_are_latency=timings_are_latency and not job.kernels and not job.sample_hz,
     )
 
 

@@ -248,10 +248,10 @@ class EmulatedTarget(HostTarget):
         del own_runner
         transport = Transport(self.qemu.prefix if self.qemu else ())
         if self.build is None:
-            return Route((), transport, timings_are_latency=False)
+            return Route((), transport)
         # The folders here with the libraries that the emulated machine sees elsewhere.
         code = (self.build.library_path, *(library_folders(self.sysroot) if self.sysroot else ()))
-        return Route((str(self.build.path),), transport, code, timings_are_latency=False)
+        return Route((str(self.build.path),), transport, code)
 
     def operators(self) -> frozenset[str] | None:
         return self.qemu.report.operators if self.qemu else None

@@ -132,9 +132,7 @@ class Target(ABC):
                 _bring(route.transport, done, folder, expected_files(fitted, stem), into / stem)
             if own is None or not is_before_1_3(done):
                 break
-        outcome = collect(
-            fitted, done, into / stem, timings_are_latency=route.timings_are_latency, code=route.code
-        )
+        outcome = collect(fitted, done, into / stem, route.code)
         if fitted.etdump == job.etdump:
             return outcome
         if outcome.etdump is not None:  # made only for its times
@@ -159,7 +157,7 @@ class Target(ABC):
                 cores=job.cpu_affinity,
             )
             _bring(route.transport, done, folder, expected_files_of_launch(job, stem), into / stem)
-        return collect_lockstep(job, done, into / stem, timings_are_latency=route.timings_are_latency)
+        return collect_lockstep(job, done, into / stem)
 
     def why_not_lockstep(self, jobs: Sequence[Job]) -> str | None:
         """Return why these jobs cannot take turns in a launch, or None."""
@@ -230,12 +228,11 @@ def pinned(cores: Sequence[int], count: int | None, title: str) -> tuple[str, ..
 @dataclass(frozen=True, slots=True)
 class Route:
     """How jobs reach a machine: the command of the kit's runner there (empty if not prepared), the transport,
-    the folders here with its libraries, and whether times there are latencies."""
+    and the folders here with its libraries."""
 
     runner: tuple[str, ...]
     transport: Transport
     code: tuple[Path, ...] = ()
-    timings_are_latency: bool = True
 
 
 _NOT_PREPARED = ("the target was not prepared", "call prepare() first")

@@ -4,8 +4,8 @@ ExecuTorch's `executor_runner`, and outcomes. All paths in a command are paths o
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
@@ -61,9 +61,8 @@ class Job:
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """What a job left behind. `kernels` maps each executed KleidiAI kernel to its calls in the measured
-    executions; if nothing could be counted, `kernels_note` says why. The first `etdump_warmup_runs` runs in
-    the dump are warm-up (none with the kit's own runner)."""
+    """What a job left behind. The first `etdump_warmup_runs` runs in the dump are warm-up, none with
+    the kit's own runner."""
 
     result: RunnerResult
     log: Path
@@ -71,15 +70,8 @@ class Outcome:
     boundaries: Path | None = None
     """When the operators in the dump began and ended; if None, `result` says why."""
     etdump_warmup_runs: int = 0
-    outputs: tuple[Path, ...] = ()
-    kernels: Mapping[str, int | None] = field(default_factory=dict)
-    kernels_at_load: Mapping[str, int | None] = field(default_factory=dict)
-    kernels_note: str | None = None
-    kernel_sizes: Mapping[str, tuple[tuple[int, ...], ...]] = field(default_factory=dict)
-    """What the kernels were called with, as the runner reports it."""
     samples: Samples | None = None
     """Where the threads were seen."""
-    timings_are_latency: bool = True
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,7 +101,6 @@ class LockstepOutcome:
     turns: Turns
     launch: LaunchFacts
     machine: LaunchMachine
-    log: Path
 
     @property
     def results(self) -> tuple[RunnerResult, ...]:
@@ -150,7 +141,6 @@ def read_own_times(job: Job, log: str, dump: Path | None) -> RunnerResult:
         load_ns=_nanoseconds(loaded[1]) if loaded else None,
         first_ns=times[0],
         traced=job.etdump,
-        kernels_unavailable="an executor_runner does not count kernels",
         boundaries_unavailable="an executor_runner does not keep them",
     )
 

@@ -119,7 +119,7 @@ def test_a_runner_built_by_the_wheels_compiler_answers_like_any_other(
     on = emulated.execute(job, tmp_path, "usual")
     transport = Transport(emulated.qemu.prefix)
     other = Routed(Route((str(build.path),), transport)).execute(job, tmp_path, "zig")
-    assert on.kernels and dict(other.kernels) == dict(on.kernels)
+    assert on.result.kernels and dict(other.result.kernels) == dict(on.result.kernels)
     assert other.result.features_present == on.result.features_present and other.result.features_verified
     assert on.etdump is not None and other.etdump is not None
     names = [list(read_etdump(dump).to_pandas()["name"]) for dump in (on.etdump, other.etdump)]

@@ -42,7 +42,7 @@ def test_custom_operators_run_here_and_give_the_same_scores(exported, host, tmp_
         given = {"sizes": fed.sizes, "values": fed.values, "state": fed.state}
         job = Job(pte, method="prefill", libraries=libraries, save_outputs=True, **given)
         done = host.execute(job, tmp_path / pte.stem, "process")
-        scores.append(np.fromfile(done.outputs[0], np.float32))
+        scores.append(np.fromfile(done.result.outputs[0].file, np.float32))
     np.testing.assert_allclose(*scores, atol=1e-4)
     assert not host.libraries_with({"llama::no_such.out"})
 

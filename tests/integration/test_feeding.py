@@ -85,7 +85,7 @@ def fed(pte: Path, *, runs: int = 1, state: bool = True, **inputs: object) -> Jo
 def test_every_execution_starts_from_the_first_state(caching, host, tmp_path) -> None:
     def outputs(name: str, **asked: object) -> list[bytes]:
         done = host.execute(fed(caching, **asked), tmp_path, name)  # type: ignore[arg-type]
-        return [path.read_bytes() for path in done.outputs]
+        return [output.file.read_bytes() for output in done.result.outputs]
 
     once = outputs("once")
     assert outputs("often", runs=4) == once
@@ -96,7 +96,7 @@ def test_every_execution_starts_from_the_first_state(caching, host, tmp_path) ->
 def test_a_length_changes_what_runs_and_the_work_that_is_shown(caching, host, tmp_path) -> None:
     for length in (1, 4, 11):
         done = host.execute(fed(caching, sizes={"tokens": [1, length]}), tmp_path, f"length{length}")
-        assert done.outputs[0].stat().st_size == length * 24 * 4
+        assert done.result.outputs[0].file.stat().st_size == length * 24 * 4
     method = read_program(caching).method("forward")
     assert method is not None and method.variable == (True, False)
     assert [state.tensor.shape for state in method.state] == [(16, 8)]

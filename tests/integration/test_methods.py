@@ -101,8 +101,8 @@ def test_kernels_under_emulation_follow_the_rows_of_each_method(exported_methods
     pte, used, rows = exported_methods("two", TWO), {}, {}
     for method in TWO:
         outcome = emulated.execute(Job(pte, method=method, warmup=0, kernels=True), tmp_path, method)
-        used[method] = {name for name in outcome.kernels if "matmul_clamp" in name}
-        rows[method] = {calls[0] for name in used[method] for calls in outcome.kernel_sizes[name]}
+        used[method] = {name for name in outcome.result.kernels if "matmul_clamp" in name}
+        rows[method] = {calls[0] for name in used[method] for calls in outcome.result.kernel_sizes[name]}
     assert used["prefill"] and all("mopa" in kernel for kernel in used["prefill"])
     assert used["decode"] and all("_1x" in kernel for kernel in used["decode"])
     assert rows["decode"] == {1} and 1 < min(rows["prefill"]) <= max(rows["prefill"]) <= 32

@@ -42,13 +42,12 @@ def test_every_execution_is_timed_and_the_circumstances_are_told(run, exported, 
     assert result.first_ns is not None and result.first_ns > 0
     assert result.loop_ns is not None and result.loop_ns >= sum(result.iterations_ns)
     assert result.peak_memory_bytes is not None and 1 << 20 < result.peak_memory_bytes < 1 << 30
-    assert result.backends == ("XnnpackBackend",)
     assert host.build is not None
-    assert result.build_id == host.build.build_id and result.compiler
+    assert result.build_id == host.build.build_id
     assert result.executorch_version == host.build.executorch_version
     assert [(o.dtype, o.shape, o.nan, o.inf) for o in result.outputs] == [("float32", (1, 1000), 0, 0)]
-    assert outcome.timings_are_latency and outcome.etdump is None and outcome.outputs == ()
-    assert outcome.kernels == {} and outcome.kernels_note is None
+    assert outcome.etdump is None and result.outputs[0].file is None
+    assert result.kernels == {} and result.kernels_note is None
     assert "--executions 7" in outcome.log.read_text()
 
 
@@ -58,10 +57,8 @@ def test_memory_and_loading_add_up(run, exported) -> None:
     loading = ("read", "verify", "plan", "initialize", "pack")
     assert costs is not None and sum(costs.stage_ns[stage] for stage in loading) == result.load_ns
     assert costs.stage_ns["execute"] + costs.stage_ns["set up"] == result.first_ns
-    assert costs.packing_ns and costs.stage_ns["pack"] >= sum(costs.packing_ns) > 0.5 * costs.stage_ns["pack"]
     # The weights are in memory twice when it has most: 10 MB mapped and 10 MB packed.
     assert costs.peak_stage == "pack" and min(costs.memory_bytes[part] for part in ("program", "pack")) > 9e6
-    assert sum(costs.packed_bytes) == pytest.approx(costs.memory_bytes["pack"], rel=0.05)
     assert sum(costs.memory_bytes.values()) == pytest.approx(result.peak_memory_bytes, rel=0.05)
 
 
@@ -135,8 +132,8 @@ def test_inputs_of_every_type_are_made_right(run: Run, exported) -> None:
     pte = exported(TYPED, "fp16", "portable").pte
 
     def values(outcome: Outcome) -> list[np.ndarray]:
-        types = zip(outcome.outputs[:4], ("f2", "i1", "i8", "?"), strict=True)
-        return [np.fromfile(path, dtype) for path, dtype in types]
+        types = zip(outcome.result.outputs[:4], ("f2", "i1", "i8", "?"), strict=True)
+        return [np.fromfile(output.file, dtype) for output, dtype in types]
 
     made = run(pte, seed=5, save_outputs=True)
     half, byte, index, flag = values(made)
@@ -161,10 +158,11 @@ def test_input_files_arrive_and_nan_and_infinity_are_counted(run: Run, exported,
         paths.append(tmp_path / f"{name}.bin")
         paths[-1].write_bytes(array.tobytes())
     pte = exported(TYPED, "fp16", "portable").pte
-    outcome = run(pte, inputs=tuple(paths), save_outputs=True, runs=2)
-    assert np.array_equal(np.fromfile(outcome.outputs[1], "i1"), values["byte"])
-    assert np.array_equal(np.fromfile(outcome.outputs[2], "i8"), values["index"])
-    ratio, inverse = outcome.result.outputs[4], outcome.result.outputs[5]
+    _, byte, index, _, ratio, inverse = run(
+        pte, inputs=tuple(paths), save_outputs=True, runs=2
+    ).result.outputs
+    assert np.array_equal(np.fromfile(byte.file, "i1"), values["byte"])
+    assert np.array_equal(np.fromfile(index.file, "i8"), values["index"])
     assert (ratio.nan, ratio.inf) == (3, 0)
     assert (inverse.nan, inverse.inf) == (0, 3)
 
@@ -199,13 +197,12 @@ def test_a_feature_switched_off_changes_the_kernels_chosen(run: Run, exported) -
     assert without.outputs[0].checksum == with_it.outputs[0].checksum
 
 
-def test_counting_kernels_is_not_a_latency_and_only_on_request(run: Run, exported) -> None:
-    outcome = run(exported("toy_cnn", "fp32").pte, kernels=True)
-    assert not outcome.timings_are_latency
+def test_kernels_are_counted_on_request(run: Run, exported) -> None:
+    result = run(exported("toy_cnn", "fp32").pte, kernels=True).result
     if platform.system() == "Linux" and ON_ARM:
-        assert outcome.kernels_note is None and outcome.result.kernels is not None
+        assert result.kernels and result.kernels_note is None
     else:
-        assert outcome.kernels_note
+        assert result.kernels_note
 
 
 def test_the_binary_explains_itself(host: HostTarget) -> None:

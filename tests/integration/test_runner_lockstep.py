@@ -118,11 +118,11 @@ def test_a_program_against_itself(launch: Launch, toy: Path, host: HostTarget) -
         assert result.loop_ns is not None and result.loop_ns >= sum(own)
         assert (result.threads, result.warmup, result.traced) == (1, 2, False)
         assert host.build is not None and result.build_id == host.build.build_id
-        assert outcome.timings_are_latency and outcome.etdump is None
+        assert outcome.etdump is None
     first, second = made.results
     assert first.outputs == second.outputs and first.outputs[0].shape == (1, 1000)
     for used in made.machine.children:
-        assert used.cpu_ns > 0 and used.voluntary_switches >= 0
+        assert used.cpu_ns > 0
     if sys.platform == "linux":
         before, after = made.machine.before, made.machine.after
         assert before.total_ticks is not None and after.total_ticks is not None
@@ -130,7 +130,7 @@ def test_a_program_against_itself(launch: Launch, toy: Path, host: HostTarget) -
         assert after.load_average is not None
         cpus = range(os.cpu_count() or 1)
         assert all(cpu in cpus for cpu in made.turns.cpu)
-    assert "--lockstep" in made.log.read_text()
+    assert "--lockstep" in made.outcomes[0].log.read_text()
 
 
 def test_the_budget_ends_a_launch_after_a_whole_cycle(launch: Launch, toy: Path) -> None:
@@ -155,10 +155,9 @@ def test_three_children_of_two_programs_on_one_and_two_threads(launch: Launch, e
     check_turns(made, 3, cycles=4, length=2)
     assert [result.threads for result in made.results] == [2, 1, 1]
     assert made.launch.start_order == next(shuffles(3, 3))
-    names = [path.name for outcome in made.outcomes for path in outcome.outputs]
-    assert names == [f"launch_child{number}_output0.bin" for number in range(3)]
-    contents = [outcome.outputs[0].read_bytes() for outcome in made.outcomes]
-    assert len(set(contents)) == 3, "two programs, and another seed"
+    files = [output.file for result in made.results for output in result.outputs]
+    assert [file.name for file in files] == [f"launch_child{number}_output0.bin" for number in range(3)]
+    assert len({file.read_bytes() for file in files}) == 3, "two programs, and another seed"
     traced = [outcome.etdump for outcome in made.outcomes]
     assert traced[0] is None and [result.traced for result in made.results] == [False, True, True]
     for number in (1, 2):
@@ -244,7 +243,6 @@ def test_turns_under_an_emulator(emulated: EmulatedTarget, toy: Path, tmp_path: 
     on, off = made.results
     assert "sme2" in on.features_present and on.features_masked == () and "sme2" in off.features_masked
     assert on.outputs[0].shape == off.outputs[0].shape
-    assert not any(outcome.timings_are_latency for outcome in made.outcomes)
 
 
 @pytest.mark.parametrize("victim", [0, 1])

@@ -60,14 +60,14 @@ def test_a_phone_without_a_c_library_runs_the_kits_runner(arm_phone, exported, t
     shutil.copy(exported("toy_cnn", "fp32").pte, named)
     job = Job(named, etdump=True, save_outputs=True, kernels=True)
     outcome = target.execute(job, tmp_path / "here", "job")
-    assert outcome.timings_are_latency is False and outcome.kernels_note is None
-    assert any("sme2" in name for name in outcome.kernels) is not ON_ARM
+    assert outcome.result.kernels_note is None
+    assert any("sme2" in name for name in outcome.result.kernels) is not ON_ARM
     assert outcome.etdump is not None and outcome.etdump.stat().st_size
-    assert outcome.outputs[0].stat().st_size == 4000
+    assert outcome.result.outputs[0].file.stat().st_size == 4000
     assert outcome.log.read_text().startswith(f"$ adb -s {arm_phone.serial} shell {KIT}/programs/")
     both = LockstepJob((Job(named), Job(named, warmup=2)), cycles=2, turn_length=1)
     turns = target.execute_lockstep(both, tmp_path, "turns")
-    assert turns.launch.cycles == 2 and turns.outcomes[0].timings_are_latency is ON_ARM
+    assert turns.launch.cycles == 2
     assert target.build is not None
     with pytest.raises(RunError, match="correct extra_args"):  # it started: a runner for glibc is helped, too
         target.execute(Job(named, runner_path=target.build.path), tmp_path / "here", "own")
@@ -86,7 +86,7 @@ def test_a_mac_measures_on_a_phone_with_the_c_library_of_a_folder(
     job = Job(exported("toy_cnn", "fp32").pte, save_outputs=True)
     usual = target_of(arm_phone)
     usual.prepare()
-    expected = usual.execute(job, tmp_path / "linux", "job").outputs[0].read_bytes()
+    expected = usual.execute(job, tmp_path / "linux", "job").result.outputs[0].file.read_bytes()
     libraries = Path("/") if this_platform() == AARCH64_LINUX else aarch64_sysroot()
     monkeypatch.setattr(sys, "platform", "darwin")
     monkeypatch.setattr("platform.machine", lambda: "arm64")
@@ -96,7 +96,7 @@ def test_a_mac_measures_on_a_phone_with_the_c_library_of_a_folder(
     target.prepare()
     assert target.build is not None and target.build.compiler.endswith("from the ziglang wheel")
     outcome = target.execute(job, tmp_path / "mac", "job")
-    assert outcome.outputs[0].read_bytes() == expected
+    assert outcome.result.outputs[0].file.read_bytes() == expected
 
 
 def test_a_phone_that_forgot_everything_is_given_it_again(arm_phone, exported, tmp_path) -> None:

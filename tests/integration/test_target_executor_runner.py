@@ -49,8 +49,7 @@ def test_a_runner_of_the_users_own(runner: Path, exported, tmp_path: Path) -> No
     result = outcome.result
     assert len(result.iterations_ns) == 4 and min(result.iterations_ns) > 10_000
     assert result.load_ns and result.first_ns and result.warmup == 2
-    assert result.kernels_unavailable and result.outputs == () and result.features_masked == ()
-    assert outcome.timings_are_latency
+    assert result.outputs == () and result.features_masked == ()
     # It cannot leave warm-up out of its dump, so the outcome says how much of the dump that is.
     assert outcome.etdump is not None and outcome.etdump_warmup_runs == 2
     events = read_etdump(outcome.etdump).to_pandas()

@@ -93,11 +93,12 @@ def test_everything_comes_back_and_a_second_run_sends_nothing(connect, arm, toy,
     into = tmp_path / "here"
     job = Job(toy, runs=2, inputs=(data,), etdump=True, save_outputs=True, kernels=True)
     outcome = target.execute(job, into, "job")
-    assert len(outcome.result.iterations_ns) == 2 and outcome.kernels_note is None
-    assert any("sme2" in name for name in outcome.kernels) is ("sme2" in facts.features)
+    assert len(outcome.result.iterations_ns) == 2 and outcome.result.kernels_note is None
+    assert any("sme2" in name for name in outcome.result.kernels) is ("sme2" in facts.features)
     assert outcome.etdump is not None and outcome.etdump.stat().st_size
-    assert outcome.outputs == (into / "job_output0.bin",)
-    assert outcome.outputs[0].stat().st_size == 4 * 2 * 32 * 32
+    (output,) = outcome.result.outputs
+    assert output.file == into / "job_output0.bin"
+    assert output.file.stat().st_size == 4 * 2 * 32 * 32
     assert outcome.log.read_text().startswith("$ ssh ")
     turns = LockstepJob((Job(toy), Job(toy, warmup=2)), cycles=2, turn_length=1)
     launch = target.execute_lockstep(turns, into, "turns")

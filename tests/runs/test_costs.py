@@ -19,7 +19,6 @@ LOADING = {
     "parts": [{"what": "reading the file", "ms": 1.0}, {"what": "XNNPACK packing weights", "ms": 3.0}],
     "page_faults": 400,
     "pages_from_disk": 0,
-    "packing_ms": [3.0],
 }
 
 

@@ -264,10 +264,9 @@ class RemoteTarget(Target):
         if not own_runner and self._why_no_runner is not None:
             raise self._why_no_runner
         self.folder.cores = self._machine.cores if self._machine else None
-        latency = self.why_emulated is None
         if self._bundle is None:
-            return Route((), self.folder, timings_are_latency=latency)
+            return Route((), self.folder)
         there = self.folder.put_together(self._bundle.files)
         self.folder.loader = self._bundle.loader(there)
         code = dict.fromkeys(path.parent for path in self._bundle.files.values())
-        return Route(self._bundle.runner(there), self.folder, tuple(code), latency)
+        return Route(self._bundle.runner(there), self.folder, tuple(code))
