@@ -13,7 +13,7 @@ from model_profiling.core.records import Check, CheckList, check_lines
 from model_profiling.doctor import checks
 from model_profiling.runner.build import runner_check
 from model_profiling.runner.compilers import can_be_fetched
-from model_profiling.runner.features import AARCH64_LINUX, FEATURES, detect_host, this_platform
+from model_profiling.runner.features import AARCH64_LINUX, FEATURES, host_features, sysctl, this_platform
 from model_profiling.targets.emulated import EmulatedTarget, can_be_had
 
 
@@ -94,21 +94,20 @@ def examine() -> Diagnosis:
 
 
 def _diagnosis(*results: Check, targets: tuple[TargetState, ...] = ()) -> Diagnosis:
-    have = detect_host().names
+    have = host_features()
     return Diagnosis(results, {name: name in have for name in FEATURES}, targets)
 
 
 def _cpu() -> Check:
     """The CPU; nothing can add features, but another Python (not under Rosetta) may see more."""
-    host = detect_host()
-    if "Rosetta" in host.source:
+    if sys.platform == "darwin" and sysctl("sysctl.proc_translated") == "1":
         fix = f"{with_another_python()}, with a Python for arm64"
-        return Check("CPU", "fail", host.source, fix)
+        return Check("CPU", "fail", "x86_64 Python that Rosetta runs on an Arm CPU", fix)
     if this_platform().machine != "aarch64":
         return Check("CPU", "skipped", f"{platform.machine()}: not an Arm CPU")
-    if "sme2" in host.names:
-        return Check("CPU", "pass", f"{platform.machine()} with SME2 ({host.source})")
-    return Check("CPU", "skipped", f"{platform.machine()} without SME2 ({host.source})")
+    if "sme2" in host_features():
+        return Check("CPU", "pass", f"{platform.machine()} with SME2")
+    return Check("CPU", "skipped", f"{platform.machine()} without SME2")
 
 
 def _emulator() -> tuple[Check, TargetState]:
@@ -139,6 +138,6 @@ def _host(ready: bool) -> TargetState:
         return TargetState(
             "host", True, (f"latency on this {platform.machine()} CPU, which says nothing about Arm")
         )
-    if "sme2" in detect_host().names:
+    if "sme2" in host_features():
         return TargetState("host", True, "latency, SME2 on and off")
     return TargetState("host", True, "baseline latency; this CPU has no SME2")

@@ -64,12 +64,6 @@ _GO_TOGETHER: dict[str, tuple[str, ...]] = {
 
 
 @dataclass(frozen=True, slots=True)
-class HostFeatures:
-    names: frozenset[str]
-    source: str
-
-
-@dataclass(frozen=True, slots=True)
 class LadderStep:
     """One step of the ablation ladder: what is switched off, and which features are left."""
 
@@ -134,29 +128,21 @@ def sysctl(name: str) -> str:
     return mac_says("sysctl", "-n", name).strip()
 
 
-def host_features() -> frozenset[str]:
-    """Return the features of this machine; empty if its CPU is not Arm."""
-    return detect_host().names
-
-
 def is_arm(machine: str) -> bool:
     """Whether `machine` (`uname -m`) is a 64-bit Arm CPU."""
     return machine.lower() in ("aarch64", "arm64")
 
 
-def detect_host() -> HostFeatures:
-    machine = platform.machine().lower()
-    if sys.platform == "darwin" and machine == "x86_64" and sysctl("sysctl.proc_translated") == "1":
-        return HostFeatures(frozenset(), "x86_64 Python that Rosetta runs on an Arm CPU")
-    if not is_arm(machine):
-        return HostFeatures(frozenset(), f"{machine or 'unknown'} CPU: no Arm features")
+def host_features() -> frozenset[str]:
+    """Return the features of this machine; empty if its CPU is not Arm, or does not say."""
+    if not is_arm(platform.machine()):
+        return frozenset()
     if sys.platform == "darwin":
-        return HostFeatures(from_sysctl(mac_says("sysctl", "hw.optional.arm")), "sysctl hw.optional.arm")
+        return from_sysctl(mac_says("sysctl", "hw.optional.arm"))
     try:
-        text = PROC_CPUINFO.read_text(encoding="utf-8", errors="replace")
-    except OSError as problem:
-        return HostFeatures(frozenset(), f"/proc/cpuinfo is unreadable: {problem.strerror}")
-    return HostFeatures(from_proc_cpuinfo(text), "/proc/cpuinfo")
+        return from_proc_cpuinfo(PROC_CPUINFO.read_text(encoding="utf-8", errors="replace"))
+    except OSError:
+        return frozenset()
 
 
 def from_proc_cpuinfo(text: str) -> frozenset[str]:

@@ -89,7 +89,6 @@ class MachineFacts:
     cpu: str = ""
     machine: str = ""
     features: tuple[str, ...] = ()
-    features_source: str = ""
     cores: int | None = None
     os: str = ""
     governor: str | None = None
@@ -193,7 +192,6 @@ class MachineAnswers:
             cpu=cpu_name_from_proc(cpuinfo) or self.name,
             machine=self.name,
             features=tuple(sorted(features)),
-            features_source="/proc/cpuinfo",
             cores=self.cores,
             fast_cores=sum(2 * speed > max(speeds) for speed in speeds) or None,
             os=self._system(),

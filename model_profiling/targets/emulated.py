@@ -266,15 +266,11 @@ class EmulatedTarget(HostTarget):
 
     def facts(self) -> MachineFacts:
         if self.build is None or self.qemu is None:
-            unknown = host_facts(None)
-            return replace(
-                unknown, cpu="QEMU, not prepared yet", features=(), features_source="not asked yet"
-            )
+            return replace(host_facts(None), cpu="QEMU, not prepared yet", features=())
         host = host_facts(self.build, qemu=self.qemu.version)
         return replace(
             host,
             cpu=f"QEMU {self.qemu.version} -cpu max, on {host.cpu}",
             machine="aarch64",
             features=self.qemu.report.features,
-            features_source="the runner under QEMU",
         )

@@ -13,7 +13,7 @@ from pathlib import Path
 
 from model_profiling.core import process
 from model_profiling.runner.build import RunnerBuild, build_runner
-from model_profiling.runner.features import detect_host, mac_says, sysctl
+from model_profiling.runner.features import host_features, mac_says, sysctl
 from model_profiling.runner.machine import FILES, MachineAnswers, MachineFacts, PlatformName, TargetChoice
 from model_profiling.runner.result import read_report
 from model_profiling.targets.execution import Route, Target, Transport
@@ -24,8 +24,7 @@ def host_facts(build: RunnerBuild | None, **versions: str) -> MachineFacts:
     built = {"executorch": build.executorch_version, "compiler": build.compiler} if build else {}
     versions = {"python": platform.python_version(), **built, **versions}
     facts = _mac_facts(versions) if sys.platform == "darwin" else this_machine().facts(versions)
-    features = detect_host()
-    return replace(facts, features=tuple(sorted(features.names)), features_source=features.source)
+    return replace(facts, features=tuple(sorted(host_features())))
 
 
 def this_machine() -> MachineAnswers:

@@ -60,7 +60,7 @@ def test_no_command_and_no_page_passes_hostile_names_on(sme2prof, tmp_path: Path
 
 TOLD = frozenset((
     "cpu", "os", "compiler", "kit_version", "label", "seen", "advice", "module_path", "module_class", "code",
-    "call", "node", "notes", "features_note", "kernels_note", "fix", "features_source",
+    "call", "node", "notes", "features_note", "kernels_note", "fix",
 ))  # fmt: skip
 """What is told in words in a run's files."""
 WORDS = "=cmd|' /C calc'!A0<img src=x onerror=alert(1)>[a](javascript:x) ![p](https://evil) </script>\x1b[2J"

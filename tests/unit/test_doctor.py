@@ -195,15 +195,19 @@ def on_a_mac(monkeypatch: pytest.MonkeyPatch, folder: Path, mac: str, machine: s
 
 def test_what_is_said_of_a_cpu_is_true_of_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     on_a_mac(monkeypatch, tmp_path / "m4", "m4")
-    assert (_cpu().status, _cpu().found) == ("pass", "arm64 with SME2 (sysctl hw.optional.arm)")
+    assert (_cpu().status, _cpu().found) == ("pass", "arm64 with SME2")
     assert _host(True).detail == "latency, SME2 on and off"
     on_a_mac(monkeypatch, tmp_path / "m1", "m1")
-    assert (_cpu().status, _cpu().found) == ("skipped", "arm64 without SME2 (sysctl hw.optional.arm)")
+    assert (_cpu().status, _cpu().found) == ("skipped", "arm64 without SME2")
     assert "this CPU has no SME2" in _host(True).detail
     emulation, state = _emulator()
     assert (emulation.status, emulation.fix, state.available) == ("skipped", "", False), "none to mend"
     features = "CPU features: dotprod fp16; not on this CPU: sme2 sme sve2 sve i8mm bf16"
     assert features in _diagnosis(_cpu()).as_text().splitlines()
+    command(tmp_path, "sysctl", 'case "$*" in *proc_translated) echo 1 ;; esac')
+    monkeypatch.setenv("PATH", f"{tmp_path}:{os.environ['PATH']}")
+    monkeypatch.setattr("platform.machine", lambda: "x86_64")
+    assert _cpu().status == "fail" and "Rosetta" in _cpu().found
     monkeypatch.setattr(sys, "platform", "linux")
     monkeypatch.setattr("platform.machine", lambda: "x86_64")
     assert (_cpu().status, _cpu().found) == ("skipped", "x86_64: not an Arm CPU")

@@ -246,8 +246,7 @@ class RemoteTarget(Target):
         facts = self._machine.facts(built)
         if self._report is not None:
             seen = tuple(sorted(self._report.features))
-            source = f"the runner on {self.name}"
-            facts = replace(facts, machine="aarch64", features=seen, features_source=source)
+            facts = replace(facts, machine="aarch64", features=seen)
             if self.why_emulated:
                 facts = replace(facts, cpu=f"emulated ({self.why_emulated}), on {facts.cpu}")
         return facts
