@@ -22,7 +22,7 @@ from model_profiling.targets import Job, Outcome
 from model_profiling.targets.host import HostTarget
 
 Run = Callable[..., Outcome]
-TYPED = str(Path(__file__).with_name("typed_inputs.py")) + ":TypedInputs"
+TYPED = f"{ROOT}/tests/models/unseen.py:typed"
 
 
 @pytest.fixture

@@ -29,8 +29,7 @@ from model_profiling.targets import Job, LockstepJob, LockstepOutcome
 from model_profiling.targets.emulated import EmulatedTarget
 from model_profiling.targets.host import HostTarget
 
-TYPED = str(Path(__file__).with_name("typed_inputs.py")) + ":TypedInputs"
-STATEFUL = str(ROOT / "tests/models/stateful.py") + ":StatefulModel"
+TYPED, STATEFUL = (f"{ROOT}/tests/models/unseen.py:{factory}" for factory in ("typed", "counter"))
 STACKS = ROOT / "tests/models/stacks.py"
 LINUX_ONLY = pytest.mark.skipif(sys.platform != "linux", reason="it looks into Linux's /proc")
 ENDLESS = ("--cycles", "4000000000", "--turn-length", "1")

@@ -15,7 +15,7 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
-from conftest import missing
+from conftest import ROOT, missing
 
 from model_profiling.core import process
 from model_profiling.etdump import read_etdump
@@ -23,7 +23,7 @@ from model_profiling.etdump.reader import EXACT, read_timed
 from model_profiling.runner import build
 from model_profiling.runner.result import read_lockstep_result, read_result
 
-TYPED = str(Path(__file__).with_name("typed_inputs.py")) + ":TypedInputs"
+TYPED = f"{ROOT}/tests/models/unseen.py:typed"
 SANITIZE = ("-fsanitize=address,undefined", "-fno-sanitize-recover=all")
 # -g1 has the file and the line, which is all that a report shows. Optimising what is checked everywhere
 # takes longer than compiling it.

@@ -16,7 +16,7 @@ from torch.nn import functional as F
 from torch.nn.utils import parametrize
 from torch.nn.utils.parametrizations import spectral_norm, weight_norm
 
-_INPUT = torch.linspace(-2, 2, 8 * 8 * 8).reshape(1, 8, 8, 8)
+INPUT = torch.linspace(-2, 2, 8 * 8 * 8).reshape(1, 8, 8, 8)
 Branch = Callable[[], nn.Module]
 
 
@@ -180,16 +180,16 @@ class Branches(nn.Module):
 
 
 def before() -> tuple[nn.Module, tuple[Tensor]]:
-    return Branches([old for old, _ in CASES]), (_INPUT,)
+    return Branches([old for old, _ in CASES]), (INPUT,)
 
 
 def after() -> tuple[nn.Module, tuple[Tensor]]:
-    return Branches([new for _, new in CASES]), (_INPUT,)
+    return Branches([new for _, new in CASES]), (INPUT,)
 
 
 def half_before() -> tuple[nn.Module, tuple[Tensor]]:
-    return Branches([old for old, _ in HALF_CASES]), (_INPUT,)
+    return Branches([old for old, _ in HALF_CASES]), (INPUT,)
 
 
 def half_after() -> tuple[nn.Module, tuple[Tensor]]:
-    return Branches([new for _, new in HALF_CASES]), (_INPUT,)
+    return Branches([new for _, new in HALF_CASES]), (INPUT,)

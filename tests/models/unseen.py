@@ -18,6 +18,17 @@ def of(
     return make
 
 
+class Computed(nn.Module):
+    """A network without weights of its own."""
+
+    def __init__(self, compute: Callable[..., object]) -> None:
+        super().__init__()
+        self.compute = compute
+
+    def forward(self, *inputs: Tensor) -> object:
+        return self.compute(*inputs)
+
+
 class UNet(nn.Module):
     """One level down, one level up, one skip connection."""
 
@@ -41,11 +52,6 @@ class Branching(nn.Module):
         return -doubled
 
 
-class Logarithm(nn.Module):
-    def forward(self, x: Tensor) -> Tensor:
-        return torch.log(x)
-
-
 class Scale(nn.Module):
     def forward(self, x: Tensor) -> Tensor:
         return x * 10.0
@@ -61,45 +67,6 @@ class Large(nn.Module):
     def forward(self, x: Tensor) -> Tensor:
         shares = torch.softmax(x.masked_fill(x > 5, float("-inf")), -1)
         return self.scale(x * 3e4) - shares
-
-
-class Masked(nn.Module):
-    """A softmax of nothing but masked values."""
-
-    def forward(self, x: Tensor) -> Tensor:
-        hidden = x.masked_fill(x < 5, float("-inf"))
-        return torch.softmax(hidden, -1)
-
-
-class WordBeside(nn.Module):
-    def forward(self, x: Tensor) -> dict[str, object]:
-        return {"value": x * 2, "unit": "ms"}
-
-
-class Singular(nn.Module):
-    """An operator that ExecuTorch does not take."""
-
-    def forward(self, x: Tensor) -> Tensor:
-        return torch.linalg.svdvals(x)
-
-
-class Spectrum(nn.Module):
-    def forward(self, x: Tensor) -> Tensor:
-        return torch.fft.fft(x).abs()
-
-
-class Sum(nn.Module):
-    """A value read into Python, which the record of an export cannot hold."""
-
-    def forward(self, x: Tensor) -> Tensor:
-        return x * x.sum().item()
-
-
-class Choice(nn.Module):
-    """Whole numbers and an infinity, all of which are meant."""
-
-    def forward(self, x: Tensor) -> tuple[Tensor, Tensor, Tensor, None]:
-        return x.argmax(-1), x > 0, x.masked_fill(x > 0, float("-inf")), None
 
 
 class MixedDtype(nn.Module):
@@ -196,17 +163,6 @@ class Positions(nn.Module):
         return self.out(x + self.places(order))
 
 
-class InPlace(nn.Module):
-    def forward(self, x: Tensor) -> Tensor:
-        x.add_(1)
-        return x * 2
-
-
-class Nested(nn.Module):
-    def forward(self, pair: tuple[Tensor, Tensor], named: dict[str, Tensor]) -> dict[str, Tensor]:
-        return {"sum": pair[0] + pair[1], "scaled": named["scale"] * pair[0]}
-
-
 class Cache:
     """A plain object with tensors, as transformers' caches are."""
 
@@ -238,11 +194,6 @@ class Growing(nn.Module):
     def forward(self, x: Tensor) -> Tensor:
         last, self.cache.total = self.cache.total, x * 2
         return last + x
-
-
-class ReturnsCache(nn.Module):
-    def forward(self, x: Tensor) -> tuple[Tensor, Cache]:
-        return x + 1, Cache(x)
 
 
 class Around(nn.Module):
@@ -307,20 +258,48 @@ layers = of(
 )
 unet = of(UNet, torch.randn(1, 3, 32, 32))
 branching = of(Branching, torch.ones(3))
-logarithm = of(Logarithm, torch.tensor([-1.0, 2.0]))
-masked = of(Masked, torch.ones(2, 3))
-word_beside = of(WordBeside, torch.ones(3))
-singular = of(Singular, torch.ones(3, 3))
-spectrum = of(Spectrum, torch.ones(8))
-total = of(Sum, torch.ones(3))
-choice = of(Choice, torch.randn(2, 5))
+logarithm = of(lambda: Computed(torch.log), torch.tensor([-1.0, 2.0]))
+# A softmax of nothing but masked values.
+masked = of(
+    lambda: Computed(lambda x: torch.softmax(x.masked_fill(x < 5, float("-inf")), -1)), torch.ones(2, 3)
+)
+word_beside = of(lambda: Computed(lambda x: {"value": x * 2, "unit": "ms"}), torch.ones(3))
+# An operator that ExecuTorch does not take.
+singular = of(lambda: Computed(torch.linalg.svdvals), torch.ones(3, 3))
+spectrum = of(lambda: Computed(lambda x: torch.fft.fft(x).abs()), torch.ones(8))
+# A value read into Python, which the record of an export cannot hold.
+total = of(lambda: Computed(lambda x: x * x.sum().item()), torch.ones(3))
+# Whole numbers and an infinity, all of which are meant.
+choice = of(
+    lambda: Computed(lambda x: (x.argmax(-1), x > 0, x.masked_fill(x > 0, float("-inf")), None)),
+    torch.randn(2, 5),
+)
+# Every type of input that the runner fills differently, and outputs that divide by one of them.
+typed = of(
+    lambda: Computed(
+        lambda half, byte, index, flag: (
+            half + 0,
+            byte + 0,
+            index + 0,
+            flag.logical_not(),
+            half / half,
+            1 / half,
+        )
+    ),
+    *(
+        torch.full((4, 5), dtype == torch.float16).to(dtype)
+        for dtype in (torch.float16, torch.int8, torch.int64, torch.bool)
+    ),
+)
+# What comes out is drawn by lot.
+drawing = of(lambda: Computed(lambda x: x + torch.rand(1, 4)), torch.ones(1, 4))
 large = of(Large, torch.ones(4))
 mixed_dtype = of(MixedDtype, torch.randn(2, 4))
 wrong_inputs = of(lambda: nn.Linear(8, 8), torch.randn(2, 5))
 caching = of(lambda: Caching(registered=True), torch.ones(4))
 caching_unregistered = of(lambda: Caching(registered=False), torch.ones(4))
 growing = of(Growing, torch.ones(4))
-returns_cache = of(ReturnsCache, torch.ones(4))
+returns_cache = of(lambda: Computed(lambda x: (x + 1, Cache(x))), torch.ones(4))
 loud, quiet = (of(lambda by=by: Around(by), torch.ones(2, 8)) for by in (5e5, 1.0))
 wide_norm, narrow_norm = (of(lambda width=width: SmallNorm(width), torch.randn(4, 8)) for width in (384, 32))
 
@@ -351,8 +330,12 @@ norms, narrow_norms = (
 )
 positions = of(Positions, torch.randn(1, 8, 16))
 counter = of(Counter, torch.ones(3))
-in_place = of(InPlace, torch.ones(3))
-nested = of(Nested, (torch.ones(2), torch.ones(2)), {"scale": torch.tensor(3.0)})
+in_place = of(lambda: Computed(lambda x: x.add_(1) * 2), torch.ones(3))
+nested = of(
+    lambda: Computed(lambda pair, by: {"sum": pair[0] + pair[1], "scaled": by["scale"] * pair[0]}),
+    (torch.ones(2), torch.ones(2)),
+    {"scale": torch.tensor(3.0)},
+)
 double = of(lambda: nn.Linear(8, 8).double(), torch.randn(2, 8, dtype=torch.float64))
 keyword, broken = WithKeyword, Broken
 # XNNPACK does not run a convolution of padded data with dynamic ranges.
