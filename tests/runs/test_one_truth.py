@@ -1,11 +1,7 @@
-"""Whatever run is made, and whatever happens to it: its files and its report state one set of verdicts.
-
-Runs are drawn from a seed: which machine, which experiments, what is compared, what fails, what gets lost.
-"""
+"""Whatever run is made, and whatever happens to it: its files and its report state one set of verdicts."""
 
 from __future__ import annotations
 
-import random
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -25,65 +21,61 @@ from model_profiling.workflow.analyse import analyse, write_analysis
 from model_profiling.workflow.measure import RunOptions
 from model_profiling.workflow.report import gather_report, write_report
 
-SEEDS = (10239, 10240, 10243, 10246, 10247, 10248, 10249)
-"""Few that reach every kind of run; each costs seconds."""
-ONCE = "metrics.json", "analysis_summary.json", "*_robust_stats.json"
-LOSSES = [*((name, 1) for name in ONCE), ("*.etdump", 2), ("*.etdump", 99)]
-"""Which files get lost, and how many of them."""
 ANSWERS = [verdict.value for verdict in Verdict if verdict is not Verdict.NOT_COMPARABLE]
 Stated = list[tuple[str, str]]
 SUMMARY, METRICS = "analysis_summary.json", "metrics.json"
 
 
 @dataclass
-class Drawn:
+class Case:
     """One run to make, and what then happens to it."""
 
     recorded: Path
-    experiments: list[Json]
-    pairs: list[Json]
-    rounds: int
-    failing: set[str]
-    interrupted_after: int | None
-    resumed: bool
-    lost: tuple[str, int]
+    threads: dict[str, list[int]]
+    """Of each experiment, whose name says what SME2 is."""
+    rounds: int = 3
+    pairs: tuple[Json, ...] = ()
+    lost: tuple[str, int] = ("nothing", 0)
+    """Which files get lost, and how many of them."""
+    failing: str = ""
+    interrupted_after: int | None = None
+    resumed: bool = False
     jobs: list[Job] = field(default_factory=list)
 
+    @property
+    def experiments(self) -> list[Json]:
+        """Each is told by its extra argument; `trace` only traces kernels."""
+        runs = {"runs": 1, "warmup": 0} if self.recorded == EMULATED else {"runs": RUNS}
+        return [
+            {"name": name, "sme2": "off" if name.endswith("off") else "on", "extra_args": [name], **runs}
+            | ({"mode": "xnntrace"} if name == "trace" else {"threads": threads})
+            for name, threads in self.threads.items()
+        ]
+
     def before(self, job: Job) -> None:
-        """What happens instead of a process: an experiment is told by its extra argument."""
+        """What happens instead of a process."""
         self.jobs.append(job)
         if self.interrupted_after is not None and len(self.jobs) > self.interrupted_after:
             self.interrupted_after = None
             raise KeyboardInterrupt
-        if job.extra_args[0] in self.failing:
+        if job.extra_args[0] == self.failing:
             raise RunError("the runner crashed with SIGILL", "look at the log")
 
 
-def draw(seed: int) -> Drawn:
-    dice = random.Random(seed)
-    recorded = dice.choice([ARM, X86_64, SME2, SME2, EMULATED])
-    runs = {"runs": 1, "warmup": 0} if recorded == EMULATED else {"runs": RUNS}
-    experiments: list[Json] = []
-    for couple in dice.sample(["a", "b", "plain"], dice.randint(1, 2)):
-        for switch in dice.choice([("on", "off"), ("off", "on"), ("on", "off"), ("on",)]):
-            name, threads = f"{couple}_sme2_{switch}", dice.choice([[1], [1], [1, 2]])
-            about = {"name": name, "sme2": switch, "threads": threads, "extra_args": [name]}
-            experiments.append({**about, **runs})
-    if dice.random() < 0.2:
-        trace = {"name": "trace", "mode": "xnntrace", "extra_args": ["trace"], "sme2": "on"}
-        experiments.append({**trace, **runs})
-    timed = [experiment for experiment in experiments if "mode" not in experiment]
-    pairs = []
-    if dice.random() < 0.4 and len(timed) > 1:
-        before, after = dice.sample(timed, 2)
-        threads = dice.choice(before["threads"]), dice.choice(after["threads"])
-        pairs.append(pair(before["name"], after["name"], dice.choice([None, "mine | yours"]), threads))
-    names = [experiment["name"] for experiment in experiments]
-    rounds = dice.choice([1, 3, 3])
-    failing = {dice.choice(names)} if dice.random() < 0.25 and len(names) > 1 else set()
-    interrupted_after = dice.randint(1, 14) if dice.random() < 0.3 else None
-    resumed, lost = dice.random() < 0.5, dice.choice([("nothing", 0), *LOSSES])
-    return Drawn(recorded, experiments, pairs, rounds, failing, interrupted_after, resumed, lost)
+ONE, BOTH = [1], [1, 2]
+MINE = (pair("b_sme2_off", "b_sme2_on", "mine | yours"),)
+CASES = {
+    "cut short": Case(X86_64, {"a_sme2_on": BOTH}, 1, lost=("*.etdump", 2), interrupted_after=13),
+    "no summary": Case(ARM, {"a_sme2_on": ONE, "a_sme2_off": ONE}, 1, lost=(SUMMARY, 1)),
+    "no dumps": Case(SME2, {"b_sme2_on": ONE, "b_sme2_off": ONE}, pairs=MINE, lost=("*.etdump", 99)),
+    "two couples": Case(
+        ARM, {"b_sme2_on": BOTH, "b_sme2_off": BOTH, "plain_sme2_off": ONE, "plain_sme2_on": BOTH}, 1,
+        lost=("*_robust_stats.json", 1),
+    ),
+    "one fails": Case(EMULATED, {"a_sme2_on": ONE, "a_sme2_off": ONE}, failing="a_sme2_off"),
+    "resumed": Case(SME2, {"plain_sme2_on": ONE, "trace": ONE}, interrupted_after=7, resumed=True),
+    "no metrics": Case(SME2, {"b_sme2_on": BOTH, "b_sme2_off": ONE}, 1, pairs=MINE, lost=(METRICS, 1)),
+}  # fmt: skip
 
 
 def stated(run_dir: Path, pattern: str) -> Stated:
@@ -113,14 +105,14 @@ def section_of(text: str, heading: str) -> list[str]:
     return text.partition(f"\n## {heading}\n")[2].partition("\n## ")[0].splitlines()
 
 
-def make_run(drawn: Drawn, run_dir: Path) -> None:
-    target = ReplayTarget(drawn.recorded, before=drawn.before)
-    config: Json = {"pairs": drawn.pairs, "schedule": {"rounds": drawn.rounds, "seed": 3}}
+def make_run(case: Case, run_dir: Path) -> None:
+    target = ReplayTarget(case.recorded, before=case.before)
+    config: Json = {"pairs": case.pairs, "schedule": {"rounds": case.rounds, "seed": 3}}
     try:
-        replay(target, run_dir, drawn.experiments, **config)
+        replay(target, run_dir, case.experiments, **config)
     except KeyboardInterrupt:
-        if drawn.resumed:
-            replay(target, run_dir, drawn.experiments, options=RunOptions(resume=True), **config)
+        if case.resumed:
+            replay(target, run_dir, case.experiments, options=RunOptions(resume=True), **config)
 
 
 def assert_one_truth(run_dir: Path) -> Stated:
@@ -140,35 +132,27 @@ def assert_one_truth(run_dir: Path) -> Stated:
     return expected
 
 
+SLOW = list(CASES)[3:]
+
+
 @pytest.mark.parametrize(
-    "seed", [*SEEDS[:3], *(pytest.param(seed, marks=pytest.mark.slow) for seed in SEEDS[3:])]
+    "name", [pytest.param(name, marks=pytest.mark.slow if name in SLOW else ()) for name in CASES]
 )
-def test_every_file_states_the_same_pairs_and_verdicts(tmp_path: Path, seed: int) -> None:
-    drawn, run_dir = draw(seed), tmp_path / "linux"
-    make_run(drawn, run_dir)
+def test_every_file_states_the_same_pairs_and_verdicts(tmp_path: Path, name: str) -> None:
+    case, run_dir = CASES[name], tmp_path / "linux"
+    make_run(case, run_dir)
     if (run_dir / "metrics.json").exists() and Run.open(run_dir).dumps:
         found = [stated(run_dir, name) for name in (SUMMARY, METRICS, "*_pipeline_summary.json")]
         assert found[0] == found[1] == found[2]
     if not Run.open(run_dir).dumps and not (run_dir / "metrics.json").exists():
         return  # cut short before anything was measured
     before = assert_one_truth(run_dir)
-    pattern, count = drawn.lost
+    pattern, count = case.lost
     for path in sorted(run_dir.rglob(pattern))[:count]:
         path.unlink()
     if Run.open(run_dir).series:
         after = assert_one_truth(run_dir)
         assert [label for label, _ in after] == [label for label, _ in before]
-
-
-def test_what_is_drawn_reaches_every_kind_of_run() -> None:
-    drawn = [draw(seed) for seed in SEEDS]
-    assert {one.recorded for one in drawn} == {ARM, X86_64, SME2, EMULATED}
-    assert {one.lost for one in drawn} == {("nothing", 0), *LOSSES}
-    assert any(one.lost == LOSSES[-1] for one in drawn if one.recorded == SME2 and one.rounds > 1)
-    cut_short = [one for one in drawn if one.interrupted_after is not None]
-    assert any(one.failing for one in drawn) and {one.resumed for one in cut_short} == {True, False}
-    assert any(one.pairs for one in drawn)
-    assert any(len(one.experiments) == 4 and not one.pairs for one in drawn), "two couples, nothing asked for"
 
 
 @pytest.mark.parametrize("recorded", [ARM, X86_64, SME2, EMULATED], ids=lambda path: path.name)

@@ -1,13 +1,9 @@
-"""Every number has one value: every file of a run, its store and its tables state the same times and shares.
-
-Timelines are left out: they are the raw events of one dump.
+"""Every number has one value: every file of a run, its store and its tables in Python state the same times
+and shares. Timelines are left out: they are the raw events of a dump. Pages: see `browser/shown_numbers.py`.
 """
 
 from __future__ import annotations
 
-import csv
-import json
-import re
 import shutil
 from collections import defaultdict
 from collections.abc import Iterator
@@ -15,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from recorded_runs import ARM, SME2, X86_64, Json, load
+from recorded_runs import ARM, SME2, X86_64, csv_rows, load
 
 from model_profiling.config import names
 from model_profiling.config.series import Series
@@ -33,7 +29,6 @@ Subject = tuple[Series, str, str]
 Statement = tuple[Subject, float, str]
 """With the value, and where it is stated."""
 FIGURES = ("ms", "share", "median_ms", "p10_ms", "p90_ms")
-SHOWN = re.compile(r"(\d+\.\d+)(%?)")
 
 
 def series_of(entry: Any) -> Series:
@@ -53,8 +48,7 @@ def of_operators(series: Series, rows: Any, source: str) -> Iterator[Statement]:
 def of_csv(run_dir: Path) -> Iterator[Statement]:
     for entry in load(run_dir / names.ANALYSIS)["per_etdump"]:
         series, path = series_of(entry), run_dir / entry["csv_stats"]
-        with path.open(newline="") as stream:
-            rows = list(csv.DictReader(stream))
+        rows = csv_rows(path)
         yield from of_operators(series, rows, path.name)
         for row in rows:
             for column in ("total_ms", "avg_ms"):
@@ -160,52 +154,3 @@ def test_no_two_files_give_one_number_two_values(written: Path) -> None:
     operators = {subject[:2] for subject in values if subject[1][0].isdigit()}
     assert len(operators) == 11 * len(load(written / names.ANALYSIS)["series"])
     assert all(len(values[subject[0], subject[1], "ms"]) == 1 for subject in operators)
-
-
-def tables_of(markdown: str) -> Iterator[tuple[list[str], list[list[str]]]]:
-    block: list[list[str]] = []
-    for line in (*markdown.splitlines(), ""):
-        if line.startswith("|"):
-            block.append([cell.strip().strip("`") for cell in line.strip("|").split("|")])
-        elif block:
-            yield block[0], block[2:]
-            block = []
-
-
-def test_the_page_shows_these_values_rounded_and_its_parts_add_up(written: Path) -> None:
-    summary: Json = json.loads((written / names.ANALYSIS).read_text())
-    exact: dict[tuple[str, str], set[float]] = defaultdict(set)
-    for entry in summary["series"]:
-        for part, ms in entry["ms"].items():
-            exact[part, "ms"].add(ms)
-            exact[part, "%"].add(100 * entry["share"][part])
-        for each in entry["operators"]:
-            exact[each["name"], "ms"].add(each["ms"])
-            exact[each["name"], "%"].add(100 * each["share"])
-    for pair in summary["pairs"]:  # a kernel has another name on the other side
-        for each in pair.get("operators", ()):
-            exact[each["operator"], "ms"] |= {each["baseline_ms"], each["candidate_ms"]}
-    checked = 0
-    for header, rows in tables_of((written / "report.md").read_text()):
-        timed = [(place, name) for place, name in enumerate(header) if re.search(r"\bms$|^share", name)]
-        columns = [(place, "ms" if name.endswith("ms") else "%") for place, name in timed]
-        of_parts = header[0] == "category"
-        if not columns or not (of_parts or "operator" in header):
-            continue
-        subject = 0 if of_parts else header.index("operator")
-        shown: dict[int, int] = defaultdict(int)
-        for row in rows:
-            for place, unit in columns:
-                number = SHOWN.fullmatch(row[place])
-                if number is None:
-                    continue
-                last = 10.0 ** -len(number[1].partition(".")[2])
-                if (row[subject], unit) in exact:
-                    # Rounded so that a column adds up: at most one step of the last digit away.
-                    near = min(abs(float(number[1]) - value) for value in exact[row[subject], unit])
-                    assert near <= last + 1e-9, (header, row)
-                    checked += 1
-                    shown[place] += round(float(number[1]) / last)
-                elif of_parts and row[subject].startswith("End to end"):
-                    assert shown[place] == round(float(number[1]) / last), (header, place)
-    assert checked > 20

@@ -12,16 +12,6 @@ if sys.version_info >= (3, 11):
 else:
     import tomli as tomllib
 
-# What a report without latencies may say of a program.
-STRUCTURAL = frozenset({
-    "outside-delegates", "layout-changes", "quantize-dequantize", "input-independent",
-    "cancelling-transposes", "depthwise-as-igemm", "precision-not-as-asked",
-    "data-movement", "misses-sme2", "matrix-bound",
-    "wrong-results",
-})  # fmt: skip
-# What needs times, or a CPU with SME2.
-TIMED = frozenset({"sme2-slower", "sme2-no-faster"})
-
 
 @dataclass(frozen=True)
 class Outside:

@@ -10,9 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
-import torch
-from zoo import swin, vit, wav2vec2
-from zoo.expected import CATEGORIES, EXPECTED, STRUCTURAL, TIMED, Advice, Expected, Outside
+from zoo.expected import CATEGORIES, EXPECTED, Advice, Expected, Outside
 
 from model_profiling.analysis.findings import Finding
 from model_profiling.analysis.operators import Operator
@@ -103,27 +101,6 @@ def test_under_emulation(name: str, exported: Callable[..., object], tmp_path: P
     assert wrong == []
     assert all(finding.max_gain_pct is None for finding in seen.analysis.findings)
     assert_closure(seen.series)
-
-
-def test_every_finding_is_expected_somewhere_or_nowhere() -> None:
-    """A finding whose name changed would be expected nowhere and missed by nobody."""
-    named = {advice.id for expected in EXPECTED for advice in expected.found}
-    known = STRUCTURAL | TIMED
-    assert named | {each for expected in EXPECTED for each in expected.may | expected.worth} <= known
-
-
-@pytest.mark.parametrize(
-    ("before", "after"),
-    [(vit.model, vit.written), (swin.model, swin.hoisted), (wav2vec2.model, wav2vec2.plain)],
-    ids=("vit", "swin", "wav2vec2"),
-)
-def test_models_changed_as_advised_compute_what_they_did(before, after) -> None:
-    torch.manual_seed(0)
-    old, inputs = before()
-    torch.manual_seed(0)
-    new, _ = after()
-    with torch.no_grad():
-        torch.testing.assert_close(new.eval()(*inputs), old.eval()(*inputs), rtol=1e-4, atol=1e-5)
 
 
 def about_export(seen: Profiled) -> Iterator[str]:
