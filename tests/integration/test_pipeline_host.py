@@ -27,7 +27,7 @@ from model_profiling.runs.journal import Journal
 from model_profiling.runs.times import timed
 from model_profiling.statistics.speedup import Verdict
 from model_profiling.validation.validate import validate
-from model_profiling.workflow.measure import RunOptions, run_config
+from model_profiling.workflow.measure import run_config
 
 Raw = dict[str, Any]
 
@@ -164,35 +164,23 @@ def test_a_precise_run_stops_early_but_never_before_the_minimum(exported, tmp_pa
     assert outcome.run.manifest.unfinished is None
 
 
-def test_only_measures_one_and_the_rest_follows(exported, cli, tmp_path: Path) -> None:
-    raw = twice(exported("toy_cnn", "fp32").pte, tmp_path / "run")
-    (tmp_path / "c.json").write_text(json.dumps(raw))
+def test_only_measures_one_and_what_was_measured_apart_is_measured_together(exported, cli, tmp_path) -> None:
+    run_dir = tmp_path / "run"
+    (tmp_path / "c.json").write_text(json.dumps(twice(exported("toy_cnn", "fp32").pte, run_dir)))
     assert cli("run", "c.json", "--only", "one").ok
-    assert load(tmp_path / "run" / "manifest.json")["state"] == "partial"
-    assert cli("run", "c.json").ok
-    assert load(tmp_path / "run" / "manifest.json")["state"] == "finished"
+    assert load(run_dir / "manifest.json")["state"] == "partial"
+    for words, apart in ((("--only", "two"), True), ((), False)):
+        assert cli("run", "c.json", *words).ok
+        assert load(run_dir / "manifest.json")["state"] == "finished"
+        (comparison,) = load(run_dir / "metrics.json")["comparisons"]
+        assert comparison["speedup"]["method"].startswith("separate runs") is apart
     # The rounds of both were measured side by side in the end.
-    sessions = Counter(
-        entry.session for entry in Journal(tmp_path / "run").entries() if entry.kind != "evidence"
-    )
-    assert sessions == {2: 12}
-    sides = [timed(Journal(tmp_path / "run"), Series(name, 1)) for name in ("one", "two")]
+    journal = Journal(run_dir)
+    assert Counter(each.session for each in journal.entries() if each.kind != "evidence") == {3: 12}
+    sides = [timed(journal, Series(name, 1)) for name in ("one", "two")]
     assert sides[0].launches.keys() == sides[1].launches.keys()
-    valid = validate(tmp_path / "run")
+    valid = validate(run_dir)
     assert valid.ok, valid.as_text()
-
-
-def test_experiments_measured_apart_are_not_paired_by_round(exported, tmp_path: Path) -> None:
-    raw = twice(exported("toy_cnn", "fp32").pte, tmp_path / "run")
-    raw["experiments"] = [{"name": name, "runs": 3} for name in ("one", "other")]
-    raw["analysis"] = {"compare_pairs": [{"baseline": "one", "candidate": "other", "label": "twice"}]}
-    run_config(checked(raw), RunOptions(only=frozenset({"one"})))
-    apart = run_config(checked(raw), RunOptions(only=frozenset({"other"})))
-    assert apart.run.manifest and apart.run.manifest.unfinished is None and apart.run.metrics
-    assert apart.run.metrics.comparisons[0].speedup.method.startswith("separate runs")
-    together = run_config(checked(raw))
-    assert together.run.metrics
-    assert not together.run.metrics.comparisons[0].speedup.method.startswith("separate runs")
 
 
 def test_analysis_only_starts_no_process(exported, cli, tmp_path: Path) -> None:

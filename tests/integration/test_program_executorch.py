@@ -16,7 +16,7 @@ from model_profiling.etdump import read_etdump
 from model_profiling.program.delegates import delegate_named, protocol
 from model_profiling.program.etrecord import read_etrecord
 from model_profiling.program.pte import read_program
-from model_profiling.program.records import GraphNode, Method
+from model_profiling.program.records import GraphNode
 from model_profiling.targets import Job
 from model_profiling.targets.host import HostTarget
 
@@ -120,37 +120,19 @@ def _compare(node: GraphNode, theirs: dict, values: dict[int, dict]) -> None:
     assert list(node.permutation) == content.get("perm", [])
 
 
-def delegate_time(
-    artifact: Artifact, folder: Path, disable: tuple[str, ...] = ()
-) -> tuple[Method, list[tuple[str, int, tuple[GraphNode, ...]]]]:
-    """Run a program once; each delegate event's name, duration and the nodes it stands for."""
-    target = HostTarget()
-    target.prepare()
-    job = Job(artifact.pte, runs=1, warmup=1, etdump=True, disable=disable)
-    dump = target.execute(job, folder, "aligned").etdump
-    assert dump is not None
-    method = read_program(artifact.pte).methods[0]
-    table = read_etdump(dump)
-    found = []
-    for call in method.instructions:
-        if call.kind != "delegate":
-            continue
-        own = table.is_delegated & (table.instruction_id == call.instruction_id)
-        rows = own.nonzero()[0].tolist()
-        names = [table.names[table.name[row]] for row in rows]
-        nodes = method.delegates[call.delegate].nodes
-        matches = delegate_named(call.name).align(nodes, names)
-        for row, name, members in zip(rows, names, matches, strict=True):
-            found.append((name, int(table.duration_ns[row]), tuple(nodes[index] for index in members)))
-        assert rows, "every delegate call logs its operators"
-    return method, found
-
-
 @pytest.mark.parametrize("model", ["unseen.py:unet", "operators.py:operators"])
-def test_other_architectures_align_too(model: str, exported: Callable[..., Artifact], tmp_path: Path) -> None:
-    method, events = delegate_time(exported(f"{OTHERS / model}"), tmp_path)
-    assert all(nodes for _, _, nodes in events)
-    assert sum(len(nodes) for _, _, nodes in events) == sum(len(each.nodes) for each in method.delegates)
+def test_other_architectures_align_too(model: str, exported, host: HostTarget, tmp_path: Path) -> None:
+    """Each event of a delegate stands for nodes, and every node has its event."""
+    pte = exported(f"{OTHERS / model}").pte
+    dump = host.execute(Job(pte, runs=1, warmup=1, etdump=True), tmp_path, "aligned").etdump
+    table, method = read_etdump(dump), read_program(pte).methods[0]
+    for call in method.instructions:
+        if call.kind == "delegate":
+            own = table.is_delegated & (table.instruction_id == call.instruction_id)
+            names, nodes = table.text(table.name[own]), method.delegates[call.delegate].nodes
+            matches = delegate_named(call.name).align(nodes, list(names))
+            assert matches and all(matches)
+            assert sum(len(members) for members in matches) == len(nodes)
 
 
 def test_operators_with_several_outputs_count_each_tensor_once(exported, tmp_path: Path) -> None:
