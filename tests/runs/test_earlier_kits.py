@@ -5,14 +5,10 @@ What its runs cannot say (the machine, a latency without the tracer) is said to 
 
 from __future__ import annotations
 
-import csv
 import json
 import re
 import shutil
-from collections import defaultdict
-from collections.abc import Callable, Sequence
 from pathlib import Path
-from statistics import mean, median
 
 import pytest
 from recorded_runs import ARM, DATA, PROGRAM, SME2, edit, load, replay
@@ -28,14 +24,16 @@ from model_profiling.workflow.analyse import analyse
 from model_profiling.workflow.measure import RunOptions
 
 ON, OFF = "mac_sme2_on", "mac_sme2_off"
-TRACED_ON, TRACED_OFF = f"{ON}_xnntrace", f"{OFF}_xnntrace"
 STEM = PROGRAM.stem
-_TRACES = DATA.parent / "xnntrace"
-_LOGS = {TRACED_ON: _TRACES / "toy_fp16_sme2on.log", TRACED_OFF: _TRACES / "toy_fp16_sme2off.log"}
-_KERNELS = (
-    "model_id", "kernel_name", "category", "count", "dtype", "xnn_op", "variant", "ukernel_shape",
-    "arch_chain", "has_sme", "has_sme2",
-)  # fmt: skip
+_LOGS = {f"{ON}_xnntrace": "toy_fp16_sme2on.log", f"{OFF}_xnntrace": "toy_fp16_sme2off.log"}
+LAYOUTS = {
+    "flat": f"{STEM}_{{}}_t1.etdump",
+    "folders": "{0}/{0}_t1.etdump",
+    "bare": f"{STEM}_{{}}_t1.etdump",
+    "bare, named after the experiment": "{}_t1.etdump",
+}
+"""Where the dump of an experiment lies. Only dumps, in one folder; with a summary; or with a folder for each
+experiment, manifest, metrics and an analysis."""
 
 
 def recorded_dump(experiment: str) -> Path:
@@ -51,127 +49,25 @@ def latencies_ms(experiment: str) -> list[float]:
     return [ns / 1e6 for ns in table.duration_ns[chosen].tolist()]
 
 
-def lay_out_bare(out: Path, *, with_model: bool = True) -> Path:
-    """Only dumps, all in one folder, named after the model or after the experiment alone."""
-    run_dir = _home(out)
-    for experiment in (ON, OFF):
-        name = f"{STEM}_{experiment}" if with_model else experiment
-        shutil.copy(recorded_dump(experiment), run_dir / f"{name}_t1.etdump")
-    return run_dir
-
-
-def lay_out_flat(out: Path) -> Path:
-    """Everything in one folder, with a pipeline summary and no manifest; paths as of another machine."""
-    run_dir, elsewhere = lay_out_bare(out), Path("/somewhere/else/runs/mac")
-    runs: list[dict[str, object]] = []
-    for experiment in (ON, OFF):
-        stem = f"{STEM}_{experiment}_t1"
-        latencies = latencies_ms(experiment)
-        stats = {"count": len(latencies), "mean_ms": mean(latencies), "median_ms": median(latencies)}
-        stats_path = f"{stem}_exec_all_runs_timeline_robust_stats.json"
-        _write(run_dir / stats_path, {**stats, "latencies_ms": latencies, "name": f"{experiment}_t1"})
-        (run_dir / f"{stem}_latency.log").write_text("Model executed successfully.\n")
-        files = {"latency_log": "_latency.log", "etdump": ".etdump"}
-        paths = {key: str(elsewhere / f"{stem}{ending}") for key, ending in files.items()}
-        metrics = {**stats, "cv_percent": 1.0, "robust_stats_path": str(elsewhere / stats_path)}
-        runs.append(_entry(experiment, "timing", len(latencies), paths=paths, metrics=metrics))
-    for experiment, log in _LOGS.items():
-        stem = f"{STEM}_{experiment}_t1"
-        shutil.copy(log, run_dir / f"{stem}_xnntrace.log")
-        _write_kernels(run_dir / f"{stem}_kernels.csv", log, stem)
-        # The path of a dump that a traced run does not make is in its summary all the same.
-        files = {"etdump": ".etdump", "xnntrace_log": "_xnntrace.log", "kernel_csv": "_kernels.csv"}
-        paths = {key: str(elsewhere / f"{stem}{ending}") for key, ending in files.items()}
-        runs.append(_entry(experiment, "xnntrace", 1, paths=paths, metrics={}))
-    versus = f"{STEM}_{OFF}_t1_exec_all_runs_timeline_vs_{STEM}_{ON}_t1_exec_all_runs_timeline"
-    _write(run_dir / f"{versus}_robust_comparison.json", {"speedup": {"median_based": 2.0}})
-    (run_dir / "kernel_view_gemm.md").write_text("| Kernel Name |\n|---|\n")
-    told = {"model": f"out_small_cnn/artifacts/{STEM}.pte", "generated_at": "2025-12-20T10:11:12+00:00"}
-    summary = {**told, "output_root": str(elsewhere), "runs": runs}
-    _write(run_dir / f"{STEM}_pipeline_summary.json", summary)
-    (run_dir / f"{STEM}_pipeline_summary.md").write_text("# Pipeline Summary\n")
-    return run_dir
-
-
-def lay_out_folders(out: Path) -> Path:
-    """A folder for each experiment, with manifest, metrics and an analysis."""
-    run_dir = _home(out)
-    results = []
-    for experiment in (ON, OFF):
-        name = f"{experiment}/{experiment}_t1"
-        (run_dir / experiment).mkdir()
-        shutil.copy(recorded_dump(experiment), run_dir / f"{name}.etdump")
-        (run_dir / f"{name}.log").write_text("Model executed successfully.\n")
-        latencies = latencies_ms(experiment)
-        figures = {
-            "runs": len(latencies), "threads": 1, "latency_ms": latencies, "median_ms": median(latencies),
-            "min_ms": min(latencies), "max_ms": max(latencies),
-            "etdump": f"out_small_cnn/runs/mac/{name}.etdump", "etdump_rel": f"{name}.etdump",
-            "log": f"out_small_cnn/runs/mac/{name}.log", "log_rel": f"{name}.log",
-        }  # fmt: skip
-        results.append({"experiment": experiment, "metrics": figures})
-    manifest = {
-        "generated_at": "2025-12-20T10:11:12Z", "model": f"out_small_cnn/artifacts/{STEM}.pte",
-        "config": "model_profiling/configs/examples/mac_mobilenet_fp16.json",
-        "executorch": {"present": True, "sha": "0123456789abcdef", "dirty": False}, "results": results,
-    }  # fmt: skip
-    _write(run_dir / "manifest.json", manifest)
-    _write(run_dir / "metrics.json", {"results": results})
-    parts = {"Convolution": 4.1, "GEMM": 0.3, "Other": 1.1}
-    dumps = [{"etdump": f"{name}/{name}_t1.etdump", "categories_ms": parts, "rows": 9} for name in (ON, OFF)]
-    told = {"run_dir": "out_small_cnn/runs/mac", "etrecord": None, "etdump_count": 2, "csv_files": []}
-    analysis = {**told, "category_totals_ms": parts, "per_etdump": dumps}
-    _write(run_dir / "analysis_summary.json", analysis)
-    return run_dir
-
-
-def _home(out: Path) -> Path:
-    """`out_small_cnn` with its program and an empty run directory."""
+def lay_out(out: Path, layout: str) -> Path:
+    """`out_small_cnn` with its program and a run directory: dumps, traces, and whatever that kit wrote beside
+    them, which is kept in `tests/data/earlier_kit`, with paths as of another machine."""
     shutil.copytree(PROGRAM.parent, out / "out_small_cnn" / "artifacts")
-    run_dir = out / "out_small_cnn" / "runs" / "mac"
-    run_dir.mkdir(parents=True)
+    run_dir, written = out / "out_small_cnn" / "runs" / "mac", DATA.parent / "earlier_kit" / layout
+    shutil.copytree(written, run_dir) if written.is_dir() else run_dir.mkdir(parents=True)
+    for experiment in (ON, OFF):
+        shutil.copy(recorded_dump(experiment), run_dir / LAYOUTS[layout].format(experiment))
+    for experiment, log in _LOGS.items() if layout == "flat" else ():
+        shutil.copy(DATA.parent / "xnntrace" / log, run_dir / f"{STEM}_{experiment}_t1_xnntrace.log")
     return run_dir
 
 
-def _entry(experiment: str, mode: str, runs: int, **more: object) -> dict[str, object]:
-    told = {"experiment": experiment, "threads": 1, "mode": mode, "status": "ok", "runs": runs}
-    return {**told, "warmup": 10, **more}
-
-
-def _write_kernels(path: Path, log: Path, stem: str) -> None:
-    counts: dict[str, int] = defaultdict(int)
-    for line in log.read_text(errors="replace").splitlines():
-        if "microkernel '" in line:
-            counts[line.split("microkernel '")[1].split("'")[0]] += 1
-    assert counts
-    rows = [{"model_id": stem, "kernel_name": name, "count": count} for name, count in counts.items()]
-    _write_rows(path, _KERNELS, rows)
-
-
-def _write_rows(path: Path, columns: Sequence[str], rows: Sequence[dict[str, object]]) -> None:
-    with path.open("w", newline="") as stream:
-        writer = csv.DictWriter(stream, columns)
-        writer.writeheader()
-        writer.writerows(rows)
-
-
-def _write(path: Path, content: object) -> None:
-    path.write_text(json.dumps(content, indent=2))
-
-
-LAYOUTS: dict[str, Callable[[Path], Path]] = {
-    "flat": lay_out_flat,
-    "folders": lay_out_folders,
-    "bare": lay_out_bare,
-    "bare, named after the experiment": lambda out: lay_out_bare(out, with_model=False),
-}
 ON_1, OFF_1 = Series(ON, 1), Series(OFF, 1)
-NEWER_ON, NEWER_OFF = Series("linux_sme2_on", 1), Series("linux_sme2_off", 1)
 
 
 @pytest.fixture(params=LAYOUTS)
 def run_dir(request: pytest.FixtureRequest, tmp_path: Path) -> Path:
-    return LAYOUTS[request.param](tmp_path)
+    return lay_out(tmp_path, request.param)
 
 
 def states(run_dir: Path) -> dict[str, str]:
@@ -234,7 +130,7 @@ def test_the_users_word_makes_times_of_them_and_they_still_validate(run_dir: Pat
 
 
 def test_without_manifest_and_metrics_validate_remarks_and_exits_0(tmp_path: Path, sme2prof) -> None:
-    flat, folders = lay_out_flat(tmp_path / "a"), lay_out_folders(tmp_path / "b")
+    flat, folders = lay_out(tmp_path / "a", "flat"), lay_out(tmp_path / "b", "folders")
     assert states(flat)["manifest"] == "skipped" and states(flat)["files"] == "optional"
     (folders / "metrics.json").unlink()
     assert states(folders) | {"files": "optional"} == states(folders) and validate(folders).ok
@@ -246,13 +142,13 @@ def test_without_manifest_and_metrics_validate_remarks_and_exits_0(tmp_path: Pat
 
 
 def test_a_summary_names_the_traced_experiments_and_their_kernels(tmp_path: Path) -> None:
-    run_dir = lay_out_flat(tmp_path)
+    run_dir = lay_out(tmp_path, "flat")
     run = Run.open(run_dir)
-    assert run.series == (ON_1, OFF_1, Series(TRACED_ON, 1), Series(TRACED_OFF, 1))
+    assert run.series == (ON_1, OFF_1, *(Series(name, 1) for name in _LOGS))
     assert run.model_name == STEM and not run.results[2].etdump
     facts = analyse(run_dir)
     traced = {found.experiment: found.sme2 for found in run.results if found.kernels}
-    assert traced == {TRACED_ON: "on", TRACED_OFF: "off"}
+    assert traced == dict(zip(_LOGS, ("on", "off"), strict=True))
     assert not any("missing" in warning.seen for warning in facts.warnings)
     for listed in run_dir.glob("*_kernels.csv"):
         listed.unlink()
@@ -260,16 +156,16 @@ def test_a_summary_names_the_traced_experiments_and_their_kernels(tmp_path: Path
 
 
 def test_a_dump_that_was_lost_is_told(tmp_path: Path) -> None:
-    run_dir = lay_out_folders(tmp_path)
+    run_dir = lay_out(tmp_path, "folders")
     (run_dir / ON / f"{ON}_t1.etdump").unlink()
     assert any("missing" in remark.seen for remark in Run.open(run_dir).warnings)
     assert states(run_dir)["files"] == "fail"
 
 
 def test_a_folder_of_them_is_several_runs(tmp_path: Path, sme2prof) -> None:
-    mac = lay_out_flat(tmp_path)
+    mac = lay_out(tmp_path, "flat")
     android = mac.with_name("android")
-    lay_out_folders(tmp_path / "other").rename(android)
+    lay_out(tmp_path / "other", "folders").rename(android)
     assert runs_in(mac.parent) == (android, mac)
     done = sme2prof("report", mac, android, "--out", tmp_path / "combined.md")
     assert done.ok and (tmp_path / "combined.md").is_file()
@@ -278,7 +174,7 @@ def test_a_folder_of_them_is_several_runs(tmp_path: Path, sme2prof) -> None:
 
 @pytest.mark.parametrize("layout", ["flat", "folders"])
 def test_a_new_run_keeps_them_under_their_date(tmp_path: Path, layout: str) -> None:
-    run_dir = LAYOUTS[layout](tmp_path)
+    run_dir = lay_out(tmp_path, layout)
     with pytest.raises(InputError, match=r"earlier kit; .*sme2prof analyze"):
         replay(ARM, run_dir, program=PROGRAM, options=RunOptions(analysis_only=True))
     if layout == "flat":
@@ -308,7 +204,7 @@ def test_what_only_looks_like_one_is_refused(tmp_path: Path, content: dict[str, 
 
 
 def test_odd_entries_do_not_lead_out_of_the_run(tmp_path: Path) -> None:
-    run_dir = lay_out_folders(tmp_path)
+    run_dir = lay_out(tmp_path, "folders")
     outside = str(next(ARM.rglob("*.etdump")))
 
     def elsewhere(manifest: dict[str, list[dict[str, dict[str, object]]]]) -> None:
