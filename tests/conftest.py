@@ -8,6 +8,7 @@ import functools
 import gc
 import hashlib
 import importlib.metadata
+import importlib.util
 import itertools
 import os
 import platform
@@ -22,7 +23,7 @@ from pathlib import Path
 import pytest
 from hypothesis import settings
 from postgres import Postgres, postgres_folder, running_postgres
-from virtual_phone import AdbServer, VirtualPhone, adb_server, virtual_phone
+from virtual_phone import AdbServer, VirtualPhone
 
 from model_profiling.core import process
 from model_profiling.core.errors import SetupError
@@ -196,7 +197,7 @@ def lend_objects() -> Callable[[Path, Sdk, Compiler], None]:
 def adb(tmp_path_factory: pytest.TempPathFactory) -> Iterator[AdbServer]:
     """An adb with a server of its own; `adb.environment` makes another process use it."""
     try:
-        with adb_server(tmp_path_factory.mktemp("adb")) as server:
+        with contextlib.closing(AdbServer(tmp_path_factory.mktemp("adb"))) as server:
             yield server
     except SetupError as problem:
         missing(str(problem))
@@ -217,7 +218,7 @@ def phones(adb: AdbServer, tmp_path: Path) -> Iterator[Callable[..., VirtualPhon
             except SetupError as problem:
                 missing(str(problem))
                 raise
-            return stack.enter_context(virtual_phone(new))
+            return stack.enter_context(contextlib.closing(new))
 
         yield phone
 
@@ -357,17 +358,60 @@ def sme2_home(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture
+def arm_run(arm_home: Path, tmp_path: Path) -> Path:
+    """A copy of the run on a CPU without SME2, to spoil."""
+    from recorded_runs import copied
+
+    return copied(arm_home, tmp_path) / "runs" / "xnnpack_fp16" / "linux"
+
+
+@pytest.fixture
+def emulated_run(arm_run: Path) -> Path:
+    """The emulated sibling beside it."""
+    return arm_run.with_name("emulated")
+
+
+@pytest.fixture
+def sme2_run(sme2_home: Path, tmp_path: Path) -> Path:
+    """A copy of the run on a CPU with SME2, to spoil."""
+    from recorded_runs import copied
+
+    return copied(sme2_home, tmp_path) / "runs" / "xnnpack_fp16" / "linux"
+
+
+@pytest.fixture
 def script(request: pytest.FixtureRequest) -> Callable[..., process.Completed]:
     """`script("tools/x.py", ...)`: a documented entry point, run from the repository root as documented, off
     the warm Python. .ci/test_documents.py starts each by itself."""
     # Asked for before the test begins: its threads may not ask pytest for a fixture.
-    usual = request.getfixturevalue("warm_words") if sys.platform == "linux" else [sys.executable]
+    python = request.getfixturevalue("warm_words") if sys.platform == "linux" else [sys.executable]
 
     def call(path: str, *words: object, timeout: float = 300, **env: str) -> process.Completed:
-        exports = path in ("export/export_model.py", "scripts/run_quick_test.py")
-        python: list[str] = request.getfixturevalue("warm_words") if exports else usual
         argv = [*python, f"model_profiling/{path}", *(str(word) for word in words)]
         return process.run(argv, timeout=timeout, cwd=ROOT, env=env)
+
+    return call
+
+
+@pytest.fixture
+def entry(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> Callable[..., process.Completed]:
+    """`entry("tools/x.py", ...)`: a script as `python x.py ...` runs it, in this process."""
+
+    def call(path: str, *words: object) -> process.Completed:
+        argv = tuple(map(str, words))
+        monkeypatch.setattr(sys, "argv", [path, *argv])
+        spec = importlib.util.spec_from_file_location("__main__", ROOT / "model_profiling" / path)
+        assert spec is not None and spec.loader is not None
+        capsys.readouterr()
+        with pytest.raises(SystemExit) as ended, monkeypatch.context() as inside:
+            inside.setattr(sys, "path", list(sys.path))
+            spec.loader.exec_module(importlib.util.module_from_spec(spec))
+        said = capsys.readouterr()
+        code = ended.value.code
+        assert isinstance(code, int) or code is None
+        return process.Completed(argv, code or 0, said.out, said.err, seconds=0.0, timed_out=False)
 
     return call
 

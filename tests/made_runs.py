@@ -32,7 +32,6 @@ class MadeRun:
     cpu: str = "made x86_64 CPU"
     operators: int | None = None
     rounds: int = 6
-    turns: int = 4
     state: str = "finished"
     started: datetime | None = None
 
@@ -110,9 +109,7 @@ def _entry(told: Json, made: MadeRun, started: str) -> Json:
     entry = {**told, "started": started}
     entry["iterations_ns"] = [round(ns * made.slower) for ns in told["iterations_ns"]]
     for name in ("turns_ns", "turns_cpu_ns"):
-        entry[name] = [[round(ns * made.slower) for ns in turn] for turn in told[name][: made.turns]]
-    for name in ("turns_started_ns", "turns_cpu", "turns_preemptions"):
-        entry[name] = told[name][: made.turns]
+        entry[name] = [[round(ns * made.slower) for ns in turn] for turn in told[name]]
     if told["launch"]:
         entry["launch"] = f"{made.number:08x}{told['launch'][:8]}"
     return entry

@@ -22,44 +22,15 @@ LAYOUT = 0.004
 _CARRIED = (0.10, 0.01)
 """How much longer the first and second inference of a turn take: the other program was in the caches."""
 
-_Noise = Callable[[np.random.Generator, int, int], tuple[Floats, Floats]]
+_Noise = Callable[[np.random.Generator, tuple[int, int]], tuple[Floats, Floats | float]]
 """From launches and inferences in each: logs of the machine's slowness in order of time, and waiting added
 to an inference, in units of an undisturbed one.
 """
 
 
-def _quiet(noise: np.random.Generator, launches: int, each: int) -> tuple[Floats, Floats]:
-    return 0.003 * noise.normal(size=(launches, each)), np.zeros((launches, each))
-
-
-def _normal(noise: np.random.Generator, launches: int, each: int) -> tuple[Floats, Floats]:
-    return 0.03 * noise.normal(size=(launches, each)), np.zeros((launches, each))
-
-
-def _heavy_tails(noise: np.random.Generator, launches: int, each: int) -> tuple[Floats, Floats]:
-    # Clipped where the machine would have stopped, or an inference would take no time.
-    return np.clip(0.02 * noise.standard_t(2, (launches, each)), -0.3, 3), np.zeros((launches, each))
-
-
-def _spikes(noise: np.random.Generator, launches: int, each: int) -> tuple[Floats, Floats]:
-    hit = noise.random((launches, each)) < 0.12
-    return 0.01 * noise.normal(size=(launches, each)), hit * noise.exponential(0.3, (launches, each))
-
-
-def _two_speeds(noise: np.random.Generator, launches: int, each: int) -> tuple[Floats, Floats]:
-    """A clock that changes between two speeds, every 25 inferences or so."""
-    slow = _stretches(noise, launches, each, 1 / 25, 0.35)
-    return 0.20 * slow + 0.01 * noise.normal(size=(launches, each)), np.zeros((launches, each))
-
-
-def _wandering(noise: np.random.Generator, launches: int, each: int) -> tuple[Floats, Floats]:
-    walk = np.cumsum(0.01 * noise.normal(size=(launches, each)), axis=1)
-    return walk + 0.01 * noise.normal(size=(launches, each)), np.zeros((launches, each))
-
-
-def _throttling(noise: np.random.Generator, launches: int, each: int) -> tuple[Floats, Floats]:
-    hotter = np.linspace(0, 0.4, launches * each).reshape(launches, each)
-    return hotter + 0.01 * noise.normal(size=(launches, each)), np.zeros((launches, each))
+def _spikes(noise: np.random.Generator, shape: tuple[int, int]) -> tuple[Floats, Floats]:
+    hit = noise.random(shape) < 0.12
+    return 0.01 * noise.normal(size=shape), hit * noise.exponential(0.3, shape)
 
 
 def _shared(share: float) -> _Noise:
@@ -67,25 +38,33 @@ def _shared(share: float) -> _Noise:
     core, as long for any program.
     """
 
-    def made(noise: np.random.Generator, launches: int, each: int) -> tuple[Floats, Floats]:
-        busy = _stretches(noise, launches, each, 1 / 12, share)
-        waits = busy * (noise.random((launches, each)) < 0.7) * noise.exponential(0.5, (launches, each))
-        return 0.01 * noise.normal(size=(launches, each)) + 0.05 * busy, waits
+    def made(noise: np.random.Generator, shape: tuple[int, int]) -> tuple[Floats, Floats]:
+        busy = _stretches(noise, shape, 1 / 12, share)
+        waits = busy * (noise.random(shape) < 0.7) * noise.exponential(0.5, shape)
+        return 0.01 * noise.normal(size=shape) + 0.05 * busy, waits
 
     return made
 
 
 NOISES: dict[str, _Noise] = {
-    "quiet": _quiet,
-    "normal": _normal,
-    "heavy tails": _heavy_tails,
+    "quiet": lambda noise, shape: (0.003 * noise.normal(size=shape), 0.0),
+    "normal": lambda noise, shape: (0.03 * noise.normal(size=shape), 0.0),
+    # Clipped where the machine would have stopped, or an inference would take no time.
+    "heavy tails": lambda noise, shape: (np.clip(0.02 * noise.standard_t(2, shape), -0.3, 3), 0.0),
     "spikes": _spikes,
-    "two speeds": _two_speeds,
-    "wandering": _wandering,
-    "throttling": _throttling,
+    # A clock that changes between two speeds, every 25 inferences or so.
+    "two speeds": lambda noise, shape: (
+        0.20 * _stretches(noise, shape, 1 / 25, 0.35) + 0.01 * noise.normal(size=shape), 0.0,
+    ),
+    "wandering": lambda noise, shape: (
+        np.cumsum(0.01 * noise.normal(size=shape), axis=1) + 0.01 * noise.normal(size=shape), 0.0,
+    ),
+    "throttling": lambda noise, shape: (
+        np.linspace(0, 0.4, math.prod(shape)).reshape(shape) + 0.01 * noise.normal(size=shape), 0.0,
+    ),
     "contended": _shared(0.5),
     "crowded": _shared(0.85),
-}
+}  # fmt: skip
 
 
 def made_up(
@@ -106,8 +85,9 @@ def made_up(
     a layout of its own, normal or (`few_layouts`) one of two that are 5 times `layout` apart. Cold caches
     cost the candidate `carries` times what they cost the baseline.
     """
-    logs, waits = NOISES[kind](noise, launches, cycles * 2 * turn)
+    logs, waited = NOISES[kind](noise, (launches, cycles * 2 * turn))
     shape = launches, cycles, 2, turn
+    waits = np.broadcast_to(waited, logs.shape).reshape(shape)
     in_time = logs.reshape(shape) + 0.25 * noise.normal(size=(launches, 1, 1, 1))
     cold = np.array((*_CARRIED, *[0.0] * turn)[:turn])
     swapped = noise.random((launches, cycles)) < 0.5
@@ -117,7 +97,7 @@ def made_up(
         dealt = 5 * (noise.random(launches) < 0.5) if few_layouts else noise.normal(size=launches)
         own = layout * dealt[:, None, None] + cost * cold
         took = np.exp(np.take_along_axis(in_time, slot, axis=2)[:, :, 0] + own)
-        sides.append(work * took + np.take_along_axis(waits.reshape(shape), slot, axis=2)[:, :, 0])
+        sides.append(work * took + np.take_along_axis(waits, slot, axis=2)[:, :, 0])
     return sides[0], sides[1]
 
 
@@ -145,10 +125,10 @@ def _in_steps(noise: np.random.Generator, times: Floats) -> Floats:
     return CLOCK_STEP * np.maximum(ticks, 1)
 
 
-def _stretches(noise: np.random.Generator, launches: int, each: int, change: float, share: float) -> Floats:
+def _stretches(noise: np.random.Generator, shape: tuple[int, int], change: float, share: float) -> Floats:
     """Zeros and ones in stretches: at each inference a new state is drawn with probability `change`."""
-    drawn = noise.random((launches, each)) < share
-    fresh = noise.random((launches, each)) < change
+    drawn = noise.random(shape) < share
+    fresh = noise.random(shape) < change
     fresh[:, 0] = True
-    last = np.maximum.accumulate(np.where(fresh, np.arange(each), 0), axis=1)
+    last = np.maximum.accumulate(np.where(fresh, np.arange(shape[1]), 0), axis=1)
     return np.take_along_axis(drawn, last, axis=1).astype(np.float64)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import csv
 import json
 import shutil
 from collections.abc import Callable, Sequence
@@ -117,6 +118,11 @@ def load(path: Path) -> Json:
     content = json.loads(path.read_text())
     assert isinstance(content, dict)
     return content
+
+
+def csv_rows(path: Path) -> list[dict[str, str]]:
+    with path.open(newline="", encoding="utf-8") as stream:
+        return list(csv.DictReader(stream))
 
 
 def medians(run_dir: Path) -> list[str]:

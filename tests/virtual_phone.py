@@ -18,7 +18,7 @@ import sys
 import threading
 import time
 import uuid
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Literal
 
@@ -318,8 +318,10 @@ class VirtualPhone:
         return self.server.adb("-s", self.serial, "shell", "-n", command, timeout=timeout)
 
     def close(self) -> None:
+        """Its files are removed with it."""
         self.switch_off()
         self.server.adb("disconnect", self.serial)
+        shutil.rmtree(self.root, ignore_errors=True)
 
     def _port(self) -> int:
         if not self._adbd_port:
@@ -344,25 +346,6 @@ class VirtualPhone:
 
     def _end_of_log(self) -> str:
         return " / ".join(self.log.read_text(errors="replace").splitlines()[-3:]) or "it said nothing"
-
-
-@contextlib.contextmanager
-def adb_server(folder: Path) -> Iterator[AdbServer]:
-    server = AdbServer(folder)
-    try:
-        yield server
-    finally:
-        server.close()
-
-
-@contextlib.contextmanager
-def virtual_phone(phone: VirtualPhone) -> Iterator[VirtualPhone]:
-    """`phone` for as long as the block takes; its files are removed with it."""
-    try:
-        yield phone
-    finally:
-        phone.close()
-        shutil.rmtree(phone.root, ignore_errors=True)
 
 
 def _wait_for(condition: Callable[[], bool], problem: str) -> None:

@@ -8,7 +8,6 @@ ends, what it asked for is ended.
 
 from __future__ import annotations
 
-import array
 import contextlib
 import gc
 import json
@@ -31,8 +30,7 @@ def ask(place: str, words: list[str], *, hand_on: tuple[signal.Signals, ...] = (
         for number in hand_on:
             signal.signal(number, lambda got, _: link.sendall(bytes([got])))
         asked = json.dumps({"words": words, "cwd": str(Path.cwd()), "env": dict(os.environ)}).encode()
-        files = array.array("i", [0, 1, 2])
-        link.sendmsg([len(asked).to_bytes(4, "big")], [(socket.SOL_SOCKET, socket.SCM_RIGHTS, files)])
+        socket.send_fds(link, [len(asked).to_bytes(4, "big")], [0, 1, 2])
         link.sendall(asked)
         answer = link.recv(1)
     return answer[0] if answer else 1
@@ -93,9 +91,7 @@ def _mean_the_wheel() -> None:
 def _follow(link: socket.socket) -> int:
     """Fork what is asked for, tell how it ended, and end it with whoever asked."""
     signal.signal(signal.SIGCHLD, signal.SIG_DFL)
-    head, ancillary, _, _ = link.recvmsg(4, socket.CMSG_LEN(3 * array.array("i").itemsize))
-    files = array.array("i")
-    files.frombytes(ancillary[0][2])
+    head, files, _, _ = socket.recv_fds(link, 4, 3)
     text = b""
     while len(text) < int.from_bytes(head, "big"):
         text += link.recv(1 << 16)
@@ -103,7 +99,7 @@ def _follow(link: socket.socket) -> int:
     child = os.fork()
     if child == 0:
         link.close()
-        _become(asked, list(files))
+        _become(asked, files)
     for number in files:
         os.close(number)
     while True:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import shutil
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
@@ -91,16 +92,13 @@ def opened(browser: Browser) -> Iterator[Callable[..., Opened]]:
 @pytest.fixture(scope="session")
 def recorded(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], ReportData]:
     """`recorded("sme2_hardware")`: a copy of that run, analysed, with the files that its analysis writes."""
-    known: dict[str, ReportData] = {}
 
+    @functools.cache
     def gather(name: str) -> ReportData:
-        if name not in known:
-            folder = tmp_path_factory.mktemp(name) / name
-            shutil.copytree(RECORDED[name], folder)
-            known[name] = gather_report(folder)
-            assert known[name].analysis is not None
-            write_analysis(known[name].analysis)
-        return known[name]
+        data = gather_report(shutil.copytree(RECORDED[name], tmp_path_factory.mktemp(name) / name))
+        assert data.analysis is not None
+        write_analysis(data.analysis)
+        return data
 
     return gather
 
@@ -108,13 +106,11 @@ def recorded(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], Report
 @pytest.fixture(scope="session")
 def written(recorded: Callable[[str], ReportData]) -> Callable[[str], Path]:
     """`written("sme2_hardware")`: that run's page, with the files of the run beside it."""
-    made: dict[str, Path] = {}
 
+    @functools.cache
     def write(name: str) -> Path:
-        if name not in made:
-            data = recorded(name)
-            made[name] = write_blocks(data.run.path, run_document(data), data.title)
-        return made[name]
+        data = recorded(name)
+        return write_blocks(data.run.path, run_document(data), data.title)
 
     return write
 
@@ -124,14 +120,12 @@ def explored(
     recorded: Callable[[str], ReportData], tmp_path_factory: pytest.TempPathFactory
 ) -> Callable[[str], Path]:
     """`explored("sme2_hardware")`: only what its page lets a reader explore, which opens sooner."""
-    made: dict[str, Path] = {}
 
+    @functools.cache
     def write(name: str) -> Path:
-        if name not in made:
-            blocks = [block for block in run_document(recorded(name)) if isinstance(block, Explorer)]
-            alone = [replace(block, instead=()) for block in blocks]
-            made[name] = write_blocks(tmp_path_factory.mktemp("explored"), [Heading("Explore"), *alone])
-        return made[name]
+        blocks = [block for block in run_document(recorded(name)) if isinstance(block, Explorer)]
+        alone = [replace(block, instead=()) for block in blocks]
+        return write_blocks(tmp_path_factory.mktemp("explored"), [Heading("Explore"), *alone])
 
     return write
 

@@ -20,7 +20,7 @@ import pytest
 from conftest import ON_ARM, missing
 from recorded_runs import make_config
 from stand_ins import started, wait_until
-from virtual_phone import AdbServer, VirtualPhone, virtual_phone
+from virtual_phone import AdbServer, VirtualPhone
 
 from model_profiling.config.settings import ProfileConfig
 from model_profiling.core.errors import InputError, SetupError
@@ -58,7 +58,7 @@ def shared(adb, tmp_path_factory, request) -> Iterator[VirtualPhone]:
     except SetupError as problem:
         missing(str(problem))
         raise
-    with virtual_phone(phone):
+    with contextlib.closing(phone):
         yield phone
 
 

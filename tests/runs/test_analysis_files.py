@@ -10,7 +10,7 @@ from collections import defaultdict
 from pathlib import Path
 
 import pytest
-from recorded_runs import PROGRAM, RUNS, SME2, TURN, copied, load
+from recorded_runs import PROGRAM, RUNS, SME2, TURN, csv_rows, load
 
 from model_profiling.compat.timelines import analyse_timeline
 from model_profiling.core.errors import FormatError
@@ -33,11 +33,6 @@ PER_ETDUMP = {
 }  # fmt: skip
 
 
-@pytest.fixture
-def run_dir(sme2_home: Path, tmp_path: Path) -> Path:
-    return copied(sme2_home, tmp_path) / "runs" / "xnnpack_fp16" / "linux"
-
-
 @pytest.fixture(scope="module")
 def dump(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Alone, so with the first inference of each turn, too; beside it is what its analysis wrote."""
@@ -47,29 +42,24 @@ def dump(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return alone
 
 
-def rows_of(path: Path) -> list[dict[str, str]]:
-    with path.open(newline="", encoding="utf-8") as stream:
-        return list(csv.DictReader(stream))
-
-
 def nanoseconds(text: str) -> int:
     whole, _, fraction = text.partition(".")
     assert len(fraction) == 6
     return int(whole + fraction)
 
 
-def test_analyze_writes_the_contract_and_says_where(run_dir: Path, sme2prof) -> None:
-    (run_dir / "analysis_summary.json").unlink()
-    done = sme2prof("analyze", run_dir)
+def test_analyze_writes_the_contract_and_says_where(sme2_run: Path, sme2prof) -> None:
+    (sme2_run / "analysis_summary.json").unlink()
+    done = sme2prof("analyze", sme2_run)
     assert done.ok, done.stderr
     assert "Convolution" in done.stdout and "analysis_summary.json" in done.stdout
-    summary = load(run_dir / "analysis_summary.json")
+    summary = load(sme2_run / "analysis_summary.json")
     assert summary["schema_version"] == 1 and summary["etdump_count"] == 2
     assert summary["model"].endswith(".pte") and summary["etrecord"].endswith(".etrecord")
     assert set(summary["category_totals_ms"]) == {category.value for category in Category}
     assert summary["kernel_hints"]
     for name in summary["csv_files"]:
-        assert (run_dir / name).stat().st_size > 0
+        assert (sme2_run / name).stat().st_size > 0
     for series, entry in zip(summary["series"], summary["per_etdump"], strict=True):
         assert set(entry) == PER_ETDUMP
         parts = (
@@ -77,8 +67,8 @@ def test_analyze_writes_the_contract_and_says_where(run_dir: Path, sme2prof) -> 
         )
         assert parts == pytest.approx(entry["e2e_ms"], rel=1e-12)
         assert 0 <= entry["delegate_overhead_ms"] <= entry["unattributed_ms"]
-        assert len(rows_of(run_dir / entry["csv_timeline"])) == entry["rows"]
-        assert len(rows_of(run_dir / entry["csv_stats"])) == len(series["operators"])
+        assert len(csv_rows(sme2_run / entry["csv_timeline"])) == entry["rows"]
+        assert len(csv_rows(sme2_run / entry["csv_stats"])) == len(series["operators"])
         assert series["times"] == "hardware" and (series["rounds"], series["runs"]) == (6, entry["runs"])
         assert sum(series["ms"].values()) == pytest.approx(series["e2e_ms"], rel=1e-12)
         assert sum(series["share"].values()) == pytest.approx(1)
@@ -90,7 +80,7 @@ def test_the_timeline_holds_every_event_exactly(dump: Path) -> None:
     path = dump.with_name(f"{dump.stem}_exec_all_runs_timeline.csv")
     header = path.read_text().splitlines()[0].split(",")
     assert header[:11] == CONTRACT_TIMELINE and tuple(header) == TIMELINE_COLUMNS
-    rows = rows_of(path)
+    rows = csv_rows(path)
     own_runs = table.blocks.name[table.block] == table.name_index("Execute")
     assert [row["name"] for row in rows] == table.text(table.name[own_runs]).tolist()
     assert [nanoseconds(row["duration_ms"]) for row in rows] == table.duration_ns[own_runs].tolist()
@@ -104,7 +94,7 @@ def test_the_timeline_holds_every_event_exactly(dump: Path) -> None:
             whole[row["run_index"]] = nanoseconds(row["duration_ms"])
             assert row["pct_total"] == "100.0000"
     assert own == whole and len(whole) == RUNS * TURN
-    first = rows_of(dump.with_name(f"{dump.stem}_exec_run0_timeline.csv"))
+    first = csv_rows(dump.with_name(f"{dump.stem}_exec_run0_timeline.csv"))
     assert first == [row for row in rows if row["run_index"] == "0"]
 
 
@@ -112,7 +102,7 @@ def test_operator_files_carry_statistics_and_the_place_in_the_model(dump: Path) 
     stats = dump.with_name(f"{dump.stem}_exec_ops_stats.csv")
     header = stats.read_text().splitlines()[0].split(",")
     assert header[:8] == CONTRACT_STATS and tuple(header) == STATS_COLUMNS
-    details = rows_of(stats)
+    details = csv_rows(stats)
     for row in details:
         assert row["count"] == "1" and row["times"] == "hardware"
         assert row["total_ms"] == row["avg_ms"] == row["ms"], "total_ms is of one inference"
@@ -133,30 +123,30 @@ def test_a_bare_folder_and_a_single_dump_are_enough(dump: Path, tmp_path: Path, 
     assert not [finding for finding in summary["findings"] if finding["max_gain_pct"] is not None]
     done = sme2prof("analyze", alone, "--model", PROGRAM, "--out", tmp_path / "elsewhere")
     assert done.ok, done.stderr
-    details = rows_of(tmp_path / "elsewhere" / "run_exec_ops_stats.csv")
+    details = csv_rows(tmp_path / "elsewhere" / "run_exec_ops_stats.csv")
     assert any(row["module_path"] == "features.0" for row in details)
     shutil.copy(PROGRAM, alone.with_name("anything.pte"))
     assert analyse(alone).model == str(alone.with_name("anything.pte"))
 
 
-def test_a_damaged_neighbour_program_is_a_warning_but_a_named_one_an_error(run_dir: Path, sme2prof) -> None:
-    (run_dir / "program_graph.json").unlink()
-    pte = next((run_dir.parents[2] / "artifacts").glob("*fp16.pte"))
+def test_a_damaged_neighbour_program_is_a_warning_but_a_named_one_an_error(sme2_run: Path, sme2prof) -> None:
+    (sme2_run / "program_graph.json").unlink()
+    pte = next((sme2_run.parents[2] / "artifacts").glob("*fp16.pte"))
     pte.write_bytes(pte.read_bytes()[:1000])
-    done = sme2prof("analyze", run_dir)
+    done = sme2prof("analyze", sme2_run)
     assert done.ok and "warning: " in done.stderr and "continues without it" in done.stderr
-    assert sme2prof("analyze", run_dir, "--model", pte).returncode == 2
+    assert sme2prof("analyze", sme2_run, "--model", pte).returncode == 2
 
 
 def test_etdump_to_csv(dump: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     words = ["--etdump", str(dump), "--out-dir", str(tmp_path)]
     assert etdump_to_csv.main([*words, "--all-runs"]) == 0
-    rows = rows_of(tmp_path / f"{dump.stem}_exec_all_runs_timeline.csv")
+    rows = csv_rows(tmp_path / f"{dump.stem}_exec_all_runs_timeline.csv")
     assert len(rows) == len(read_etdump(dump))
-    stats = rows_of(tmp_path / f"{dump.stem}_exec_ops_stats.csv")
+    stats = csv_rows(tmp_path / f"{dump.stem}_exec_ops_stats.csv")
     assert {row["count"] for row in stats} == {"1"} and {row["model_id"] for row in stats} == {dump.stem}
     assert etdump_to_csv.main([*words, "--run-index", "3"]) == 0
-    assert {row["run_index"] for row in rows_of(tmp_path / f"{dump.stem}_exec_run3_timeline.csv")} == {"3"}
+    assert {row["run_index"] for row in csv_rows(tmp_path / f"{dump.stem}_exec_run3_timeline.csv")} == {"3"}
     assert etdump_to_csv.main([*words, "--run-index", "99"]) == 2
     assert f"choose from 0 to {RUNS * TURN - 1}" in capsys.readouterr().err
 
@@ -178,7 +168,7 @@ def test_a_timeline_says_the_same_as_its_dump(dump: Path) -> None:
 
 
 def test_a_timeline_with_only_the_contract_columns_in_another_order_is_understood(dump, tmp_path) -> None:
-    rows = rows_of(dump.with_name(f"{dump.stem}_exec_all_runs_timeline.csv"))
+    rows = csv_rows(dump.with_name(f"{dump.stem}_exec_all_runs_timeline.csv"))
     rows.sort(key=lambda row: (int(row["node_id"]), int(row["run_index"])))
     plain = tmp_path / "old_all_runs_timeline.csv"
     with plain.open("w", newline="") as stream:
@@ -220,7 +210,7 @@ def test_one_damaged_dump_of_a_folder_is_a_warning_and_a_named_one_is_refused(
     [("start_us", "inf"), ("start_us", "1e30"), ("run_index", str(2**40)), ("category", "Magic")],
 )
 def test_a_timeline_with_nonsense_in_a_row_is_refused_by_name(column, value, dump, tmp_path) -> None:
-    rows = rows_of(dump.with_name(f"{dump.stem}_exec_all_runs_timeline.csv"))
+    rows = csv_rows(dump.with_name(f"{dump.stem}_exec_all_runs_timeline.csv"))
     next(row for row in rows if row["kind"])[column] = value
     spoiled = tmp_path / "spoiled_timeline.csv"
     with spoiled.open("w", newline="") as stream:
@@ -243,31 +233,31 @@ def inferences_ms(timeline: list[dict[str, str]]) -> list[float]:
     return list(by_run.values())
 
 
-def test_every_dump_that_a_glob_finds_is_a_series_and_the_manifest_names_its_config(run_dir: Path) -> None:
-    manifest = load(run_dir / "manifest.json")
+def test_every_dump_that_a_glob_finds_is_a_series_and_the_manifest_names_its_config(sme2_run: Path) -> None:
+    manifest = load(sme2_run / "manifest.json")
     results = manifest["results"]
-    dumps = [str(path.relative_to(run_dir)) for path in sorted(run_dir.glob("**/*.etdump"))]
+    dumps = [str(path.relative_to(sme2_run)) for path in sorted(sme2_run.glob("**/*.etdump"))]
     assert dumps == sorted(result["etdump"] for result in results)
-    assert list(run_dir.glob("*/rounds/*")), "later rounds are kept, under another ending"
+    assert list(sme2_run.glob("*/rounds/*")), "later rounds are kept, under another ending"
     for pattern in ("*_all_runs_timeline.csv", "*_run0_timeline.csv", "*_ops_stats.csv"):
-        assert len(list(run_dir.glob(f"**/{pattern}"))) == len(results)
-    assert len(load(run_dir / "analysis_summary.json")["per_etdump"]) == len(results)
+        assert len(list(sme2_run.glob(f"**/{pattern}"))) == len(results)
+    assert len(load(sme2_run / "analysis_summary.json")["per_etdump"]) == len(results)
     config = load(Path(manifest["config"]))
     assert {entry["name"] for entry in config["experiments"]} == {result["experiment"] for result in results}
     assert all(entry["runner_path"] for entry in config["experiments"])
     assert isinstance(manifest["model"], str) and manifest["executorch"]["sha"]
 
 
-def test_inferences_and_categories_are_those_of_the_analysis(run_dir: Path) -> None:
-    for entry in load(run_dir / "analysis_summary.json")["per_etdump"]:
-        dump = run_dir / entry["etdump"]
-        taken = inferences_ms(rows_of(dump.with_name(f"{dump.stem}_exec_all_runs_timeline.csv")))
+def test_inferences_and_categories_are_those_of_the_analysis(sme2_run: Path) -> None:
+    for entry in load(sme2_run / "analysis_summary.json")["per_etdump"]:
+        dump = sme2_run / entry["etdump"]
+        taken = inferences_ms(csv_rows(dump.with_name(f"{dump.stem}_exec_all_runs_timeline.csv")))
         assert 0 < len(taken) <= entry["runs"], "a dump is one launch of its series"
         assert sum(taken) / len(taken) == pytest.approx(entry["e2e_ms"], rel=0.05)
-        first = rows_of(dump.with_name(f"{dump.stem}_exec_run0_timeline.csv"))
+        first = csv_rows(dump.with_name(f"{dump.stem}_exec_run0_timeline.csv"))
         assert inferences_ms(first) == pytest.approx(taken[:1])
         by_category: dict[str, float] = defaultdict(float)
-        for row in rows_of(dump.with_name(f"{dump.stem}_exec_ops_stats.csv")):
+        for row in csv_rows(dump.with_name(f"{dump.stem}_exec_ops_stats.csv")):
             by_category[row["category"]] += float(row["total_ms"])
         overheads = entry["framework_overhead_ms"] + entry["unattributed_ms"]
         assert sum(by_category.values()) + overheads == pytest.approx(entry["e2e_ms"], abs=1e-4)

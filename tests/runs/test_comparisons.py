@@ -10,7 +10,20 @@ from pathlib import Path
 from xml.etree import ElementTree
 
 import pytest
-from recorded_runs import INT8, ROUNDS, RUNS, X86_64, Json, copied, dumps_in, edit, rename_launches, slow_down
+from recorded_runs import (
+    EMULATED,
+    INT8,
+    ROUNDS,
+    RUNS,
+    SME2,
+    X86_64,
+    Json,
+    copied,
+    dumps_in,
+    edit,
+    rename_launches,
+    slow_down,
+)
 from said import says
 
 from model_profiling.core.errors import InputError
@@ -31,16 +44,6 @@ def two(sme2_home: Path, tmp_path: Path) -> tuple[Path, Path]:
     a, b = (copied(sme2_home, tmp_path / name) / "runs" / "xnnpack_fp16" / "linux" for name in "ab")
     rename_launches(b, lambda launch: launch[::-1])
     return a, b
-
-
-@pytest.fixture
-def linux(sme2_home: Path) -> Path:
-    return sme2_home / "runs" / "xnnpack_fp16" / "linux"
-
-
-@pytest.fixture
-def emulated(arm_home: Path) -> Path:
-    return arm_home / "runs" / "xnnpack_fp16" / "emulated"
 
 
 def steady(run_dir: Path) -> None:
@@ -209,12 +212,12 @@ def test_a_gate_too_narrow_for_the_noise_says_so(two: tuple[Path, Path]) -> None
     assert all(series.after.experiment in new for series in narrow.series)
 
 
-def test_emulated_times_are_never_compared(emulated: Path, tmp_path: Path, sme2prof) -> None:
-    assert verdicts(compare(emulated, emulated)) == {Verdict.NOT_COMPARABLE}
-    assert sme2prof("compare", emulated, emulated).returncode == 0
+def test_emulated_times_are_never_compared(tmp_path: Path, sme2prof) -> None:
+    assert verdicts(compare(EMULATED, EMULATED)) == {Verdict.NOT_COMPARABLE}
+    assert sme2prof("compare", EMULATED, EMULATED).returncode == 0
     junit, summary = tmp_path / "j.xml", tmp_path / "s.md"
     gate = ("--fail-on-regression", 5, "--out", junit, "--out", summary)
-    done = sme2prof("compare", emulated, emulated, *gate)
+    done = sme2prof("compare", EMULATED, EMULATED, *gate)
     assert done.returncode == 2 and done.stderr.count("error:") == 1
     (suite,) = ElementTree.parse(junit).getroot()
     assert suite.get("errors") == "2" and suite.get("failures") == "0"
@@ -256,8 +259,8 @@ def test_what_else_differs_is_told(two: tuple[Path, Path]) -> None:
     assert "9.9" in text and "f" * 16 in text
 
 
-def test_one_dump_each_shows_differences_without_a_verdict(linux: Path, sme2prof) -> None:
-    (a,), (b,) = (linux.glob(f"{name}/*_t1.etdump") for name in (OFF, ON))
+def test_one_dump_each_shows_differences_without_a_verdict(sme2prof) -> None:
+    (a,), (b,) = (SME2.glob(f"{name}/*_t1.etdump") for name in (OFF, ON))
     found = compare(a, b)
     (series,) = found.series
     assert series.with_tracer and not series.comparable and series.end_to_end.rounds == 1
@@ -267,8 +270,8 @@ def test_one_dump_each_shows_differences_without_a_verdict(linux: Path, sme2prof
     assert sme2prof("compare", a, b, "--fail-on-regression", 5).returncode == 2
 
 
-def test_operators_that_appear_and_vanish_are_named(linux: Path) -> None:
-    (fp16,) = linux.glob(f"{ON}/*_t1.etdump")
+def test_operators_that_appear_and_vanish_are_named() -> None:
+    (fp16,) = SME2.glob(f"{ON}/*_t1.etdump")
     int8 = INT8.with_suffix(".etdump")
     there, back = compare(fp16, int8, times=Times.HARDWARE), compare(int8, fp16, times=Times.HARDWARE)
     appeared = sorted(pair.main.type for pair in there.series[0].operators if pair.change == "appeared")
@@ -277,10 +280,10 @@ def test_operators_that_appear_and_vanish_are_named(linux: Path) -> None:
     assert vanished == appeared
 
 
-def test_bare_dumps_are_compared_only_on_the_users_word(linux: Path, tmp_path: Path) -> None:
+def test_bare_dumps_are_compared_only_on_the_users_word(tmp_path: Path) -> None:
     folders = tmp_path / "a", tmp_path / "b"
     for name, folder in zip((OFF, ON), folders, strict=True):
-        shutil.copytree(linux / name, folder / "x", ignore=shutil.ignore_patterns("*.json", "*.csv"))
+        shutil.copytree(SME2 / name, folder / "x", ignore=shutil.ignore_patterns("*.json", "*.csv", "*_t2*"))
         for dump in dumps_in(folder):
             dump.rename(dump.with_name(dump.name.replace(name, "x")))
     assert verdicts(compare(*folders)) == {Verdict.NOT_COMPARABLE}
@@ -299,9 +302,9 @@ def test_bare_dumps_are_compared_only_on_the_users_word(linux: Path, tmp_path: P
     ],
 )
 def test_what_cannot_be_compared_at_all_exits_with_2(
-    linux: Path, tmp_path: Path, sme2prof, spoil: Callable[[Path], Path], said: str
+    tmp_path: Path, sme2prof, spoil: Callable[[Path], Path], said: str
 ) -> None:
-    done = sme2prof("compare", linux, spoil(tmp_path))
+    done = sme2prof("compare", SME2, spoil(tmp_path))
     assert done.returncode == 2 and re.search(said, done.stderr) and done.stderr.count("\n") == 1
 
 
@@ -310,9 +313,9 @@ def _written(path: Path, text: str) -> Path:
     return path
 
 
-def test_runs_without_a_common_experiment_are_refused(linux: Path, emulated: Path) -> None:
+def test_runs_without_a_common_experiment_are_refused() -> None:
     with pytest.raises(InputError, match="no experiment in common"):
-        compare(linux, emulated)
+        compare(SME2, EMULATED)
 
 
 def test_an_experiment_missing_on_one_side_is_told(two: tuple[Path, Path]) -> None:

@@ -3,8 +3,6 @@
 
 from __future__ import annotations
 
-import csv
-import importlib.util
 import json
 import shutil
 import sys
@@ -12,7 +10,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from recorded_runs import PROGRAM, copied
+from recorded_runs import PROGRAM, csv_rows
 from said import says
 
 from model_profiling.compat import scripts
@@ -44,37 +42,6 @@ COMMAND_OF = {"export_model": "export", "analyze_results": "analyze", "android_p
 Call = Callable[..., process.Completed]
 
 
-@pytest.fixture
-def entry(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> Call:
-    """`entry("tools/x.py", ...)`: a script as `python x.py ...` runs it, in this process."""
-
-    def call(path: str, *words: object) -> process.Completed:
-        argv = tuple(map(str, words))
-        monkeypatch.setattr(sys, "argv", [path, *argv])
-        spec = importlib.util.spec_from_file_location("__main__", KIT / path)
-        assert spec is not None and spec.loader is not None
-        capsys.readouterr()
-        with pytest.raises(SystemExit) as ended, monkeypatch.context() as inside:
-            inside.setattr(sys, "path", list(sys.path))
-            spec.loader.exec_module(importlib.util.module_from_spec(spec))
-        said = capsys.readouterr()
-        code = ended.value.code
-        assert isinstance(code, int) or code is None
-        return process.Completed(argv, code or 0, said.out, said.err, seconds=0.0, timed_out=False)
-
-    return call
-
-
-@pytest.fixture
-def home(sme2_home: Path, tmp_path: Path) -> Path:
-    return copied(sme2_home, tmp_path)
-
-
-@pytest.fixture
-def run_dir(home: Path) -> Path:
-    return home / "runs" / "xnnpack_fp16" / "linux"
-
-
 @pytest.mark.parametrize("path", EARLIER)
 def test_every_flag_is_known(path: str, entry: Call, sme2prof: Call) -> None:
     text = entry(path, "--help").stdout
@@ -84,10 +51,12 @@ def test_every_flag_is_known(path: str, entry: Call, sme2prof: Call) -> None:
     assert not set(EARLIER[path]) - words
 
 
-def test_a_mac_and_a_phone_are_combined_beside_their_runs(entry: Call, run_dir: Path, tmp_path: Path) -> None:
+def test_a_mac_and_a_phone_are_combined_beside_their_runs(
+    entry: Call, sme2_run: Path, tmp_path: Path
+) -> None:
     mac, android = tmp_path / "runs" / "mac", tmp_path / "runs" / "android"
     for folder in (mac, android):
-        shutil.copytree(run_dir, folder)
+        shutil.copytree(sme2_run, folder)
     words = ("--mac-dir", mac, "--android-dir", android, "--model-name", "small_cnn")
     done = entry("scripts/generate_combined_report.py", *words)
     page = tmp_path / "runs" / "combined_report.md"
@@ -135,13 +104,13 @@ def _both(off: Path, on: Path, out: Path) -> tuple[object, ...]:
     return ("--timeline-csv", off, "--compare", on, *named, "--output-dir", out)
 
 
-def test_latencies_are_analysed_as_before(entry: Call, run_dir: Path, tmp_path: Path) -> None:
-    off, on = sorted(run_dir.glob("*/*_exec_all_runs_timeline.csv"))[:2]
-    before = sorted(run_dir.rglob("*"))
+def test_latencies_are_analysed_as_before(entry: Call, sme2_run: Path, tmp_path: Path) -> None:
+    off, on = sorted(sme2_run.glob("*/*_exec_all_runs_timeline.csv"))[:2]
+    before = sorted(sme2_run.rglob("*"))
     words = ("--timeline-csv", off, "--name", "SME2-Off", "--verbose")
     printed = entry("tools/robust_latency_analysis.py", *words)
     assert printed.ok and "SME2-Off" in printed.stdout
-    assert sorted(run_dir.rglob("*")) == before, "nothing is written"
+    assert sorted(sme2_run.rglob("*")) == before, "nothing is written"
     words = _both(off, on, tmp_path / "out")
     for _ in range(2):  # a second call replaces the first one's files
         assert entry("tools/robust_latency_analysis.py", *words).ok
@@ -153,20 +122,20 @@ def test_latencies_are_analysed_as_before(entry: Call, run_dir: Path, tmp_path: 
 
 
 def test_files_of_timelines_have_the_columns_of_the_kit_s_other_files(
-    entry: Call, run_dir: Path, tmp_path: Path
+    entry: Call, sme2_run: Path, tmp_path: Path
 ) -> None:
-    off, on = sorted(run_dir.glob("*/*_exec_all_runs_timeline.csv"))[:2]
+    off, on = sorted(sme2_run.glob("*/*_exec_all_runs_timeline.csv"))[:2]
     assert entry("tools/analyze_etdump_csv.py", *_both(off, on, tmp_path), "-v", "--model-name", "m").ok
-    stats = {name: _rows(tmp_path / f"m_{name}_exec_ops_stats.csv") for name in "AB"}
+    stats = {name: csv_rows(tmp_path / f"m_{name}_exec_ops_stats.csv") for name in "AB"}
     assert tuple(stats["A"][0]) == STATS_COLUMNS
-    rows = _rows(tmp_path / "m_category_changes.csv")
+    rows = csv_rows(tmp_path / "m_category_changes.csv")
     assert list(rows[0]) == [fact.name for fact in CATEGORY_CHANGE_FACTS]
     for row in rows:
         for side, name in (("baseline", "A"), ("candidate", "B")):
             ms = sum(float(each["ms"]) for each in stats[name] if each["category"] == row["category"])
             inside = any(each["category"] == row["category"] for each in stats[name])
             assert not inside or float(row[f"{side}_ms"]) == pytest.approx(ms)
-    operators = _rows(tmp_path / "m_operator_changes.csv")
+    operators = csv_rows(tmp_path / "m_operator_changes.csv")
     assert len(operators) == len(stats["A"])
     assert list(operators[0])[:3] == ["comparison", "operator", "baseline"]
     many = entry("tools/analyze_etdump_csv.py", "--timeline-csv", off, on)
@@ -175,32 +144,27 @@ def test_files_of_timelines_have_the_columns_of_the_kit_s_other_files(
 
 
 def test_a_run_with_what_the_tools_wrote_into_it_says_whose_figures_these_are(
-    entry: Call, run_dir: Path
+    entry: Call, sme2_run: Path
 ) -> None:
     """A dump is one launch; the run's own file holds the figures of all."""
-    dump = next(run_dir.glob("*/*_t1.etdump"))
+    dump = next(sme2_run.glob("*/*_t1.etdump"))
     words = ("--etdump", dump, "--out-dir", dump.parent, "--all-runs")
     assert entry("tools/etdump_to_csv.py", *words).ok
-    done = entry("scripts/validate_results.py", "--results", run_dir)
+    done = entry("scripts/validate_results.py", "--results", sme2_run)
     assert done.returncode == 1
     says(done.stdout, "_exec_ops_stats.csv adds up to", "sme2prof analyze")
-    assert entry("scripts/analyze_results.py", "--run-dir", run_dir).ok
-    assert entry("scripts/validate_results.py", "--results", run_dir).ok
-
-
-def _rows(path: Path) -> list[dict[str, str]]:
-    with path.open(newline="") as stream:
-        return list(csv.DictReader(stream))
+    assert entry("scripts/analyze_results.py", "--run-dir", sme2_run).ok
+    assert entry("scripts/validate_results.py", "--results", sme2_run).ok
 
 
 @pytest.mark.parametrize("content", [None, b"no record"])
 def test_a_record_that_cannot_be_read_is_done_without_unless_it_must_be(
-    entry: Call, run_dir: Path, tmp_path: Path, content: bytes | None
+    entry: Call, sme2_run: Path, tmp_path: Path, content: bytes | None
 ) -> None:
     record = tmp_path / "m.etrecord"
     if content is not None:
         record.write_bytes(content)
-    dump = next(run_dir.glob("*/*_t1.etdump"))
+    dump = next(sme2_run.glob("*/*_t1.etdump"))
     files = ("--etdump", dump, "--etrecord", record, "--out-dir", tmp_path)
     words = (*files, "--run-index", 0, "--model-id", "mine")
     done = entry("tools/etdump_to_csv.py", *words)
@@ -228,13 +192,13 @@ def test_the_smoke_test_says_which_system_this_is(entry: Call) -> None:
 
 
 def test_no_command_takes_another_run_than_the_one_named(
-    sme2prof, run_dir: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    sme2prof, sme2_run: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     here = tmp_path / "here"
     place = Path("model_profiling/out_toy_cnn/runs/xnnpack_fp16/mac")
-    shutil.copytree(run_dir, here / place)
+    shutil.copytree(sme2_run, here / place)
     strangers = tmp_path / "elsewhere" / "runs"
-    shutil.copytree(run_dir, strangers / "run")
+    shutil.copytree(sme2_run, strangers / "run")
     monkeypatch.chdir(here)
     for wrong in ("out_toy_cnn/runs/mac", "model_profiling/out_toy_cnn/runs/mac", f"{place.parent}/linux"):
         for command in ("validate", "report", "analyze"):

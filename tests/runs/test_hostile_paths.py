@@ -12,7 +12,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from recorded_runs import DATA, PROGRAM, copied, put
+from recorded_runs import DATA, PROGRAM, put
 from said import says
 
 from model_profiling.config.names import RunFiles
@@ -42,11 +42,6 @@ def bounded() -> Iterator[None]:
 
 
 @pytest.fixture
-def run_dir(arm_home: Path, tmp_path: Path) -> Path:
-    return copied(arm_home, tmp_path) / "runs" / "xnnpack_fp16" / "linux"
-
-
-@pytest.fixture
 def outside(tmp_path: Path) -> Path:
     """A folder beside the run's with a secret and a dump in it."""
     folder = tmp_path / "outside"
@@ -66,21 +61,21 @@ def said(run_dir: Path) -> str:
     return "\n".join(check.found for check in wrong)
 
 
-def test_a_dump_larger_than_any_disk_is_not_copied(run_dir: Path, tmp_path: Path) -> None:
-    with first(run_dir, "*.etdump_round").open("r+b") as dump:
+def test_a_dump_larger_than_any_disk_is_not_copied(arm_run: Path, tmp_path: Path) -> None:
+    with first(arm_run, "*.etdump_round").open("r+b") as dump:
         dump.truncate(1 << 42)
     with pytest.raises(ProfilingError, match="holds more than"):
-        share_report(run_dir, tmp_path / "page.html")
+        share_report(arm_run, tmp_path / "page.html")
 
 
-def test_lists_and_logs_are_no_larger_than_any_that_a_run_has(run_dir: Path) -> None:
+def test_lists_and_logs_are_no_larger_than_any_that_a_run_has(arm_run: Path) -> None:
     """As rows and lines they would take many times their size."""
     line = "m,k,c,1,d,x,v,s,a,0,0\n"
-    with first(run_dir, "*_kernels.csv").open("a") as kernels:
+    with first(arm_run, "*_kernels.csv").open("a") as kernels:
         kernels.write(line * ((8 << 20) // len(line)))
-    says(said(run_dir), "_kernels.csv", "more than 4 MiB")
+    says(said(arm_run), "_kernels.csv", "more than 4 MiB")
     with pytest.raises(ProfilingError, match="more than 4 MiB"):
-        write_report(run_dir)
+        write_report(arm_run)
 
 
 def test_a_folder_called_like_a_file_half_written_is_left(tmp_path: Path) -> None:
@@ -90,15 +85,15 @@ def test_a_folder_called_like_a_file_half_written_is_left(tmp_path: Path) -> Non
     assert [path.name for path in (tmp_path / "a").iterdir()] == [".b.part"]
 
 
-def test_a_program_is_not_reached_through_a_link(run_dir: Path, outside: Path) -> None:
+def test_a_program_is_not_reached_through_a_link(arm_run: Path, outside: Path) -> None:
     """Links in hidden folders keep no run from being read: a whole Python environment may be one."""
     shutil.copy(PROGRAM, outside / "secret.pte")
-    (run_dir / ".hidden").symlink_to(outside)
-    (run_dir / ".real").mkdir()
-    (run_dir / ".real" / "link").symlink_to(outside)
+    (arm_run / ".hidden").symlink_to(outside)
+    (arm_run / ".real").mkdir()
+    (arm_run / ".real" / "link").symlink_to(outside)
     for named in (".hidden/secret.pte", "/.hidden/secret.pte", ".real/link/secret.pte"):
-        put(run_dir / "manifest.json", "model", named)
-        assert Run.open(run_dir).programs().named() is None
+        put(arm_run / "manifest.json", "model", named)
+        assert Run.open(arm_run).programs().named() is None
 
 
 # What a run's files may name that leads out of it: of the manifest's first result, and of the journal's
@@ -127,24 +122,24 @@ IN_JOURNAL = [
 
 @pytest.mark.parametrize(("place", "value"), LEADING_OUT)
 def test_a_path_that_leads_out_is_named_and_not_followed(
-    run_dir: Path, outside: Path, place: str, value: str
+    arm_run: Path, outside: Path, place: str, value: str
 ) -> None:
-    put(run_dir / "manifest.json", f"results.0.{place}", value)
-    assert f"results.0.{place}: {value!r}" in said(run_dir)
+    put(arm_run / "manifest.json", f"results.0.{place}", value)
+    assert f"results.0.{place}: {value!r}" in said(arm_run)
     with pytest.raises(ProfilingError, match=r"manifest\.json: results\.0\."):
-        write_analysis(analyse(run_dir))
+        write_analysis(analyse(arm_run))
     assert [path.name for path in outside.iterdir()] == ["passwd"]
 
 
 @pytest.mark.parametrize(("place", "value"), IN_JOURNAL)
-def test_nor_is_one_of_the_journal(run_dir: Path, outside: Path, place: str, value: str) -> None:
-    path, line = run_dir / "journal.jsonl", run_dir.with_name("line.json")
+def test_nor_is_one_of_the_journal(arm_run: Path, outside: Path, place: str, value: str) -> None:
+    path, line = arm_run / "journal.jsonl", arm_run.with_name("line.json")
     lines = path.read_text().splitlines()
     at = next(at for at, entry in enumerate(lines) if json.loads(entry)["kind"] == "evidence")
     line.write_text(lines[at])
     put(line, place, value)
     path.write_text("\n".join([*lines[:at], line.read_text(), *lines[at + 1 :]]) + "\n")
-    assert f"{place}: {value!r}" in said(run_dir)
+    assert f"{place}: {value!r}" in said(arm_run)
     assert [path.name for path in outside.iterdir()] == ["passwd"]
 
 
@@ -180,36 +175,36 @@ FILES = (
     [(pipe, FILES), (endless, FILES[2::5]), (loop, FILES[2::5]), (sparse, FILES[2::3])],
     ids=lambda value: getattr(value, "__name__", ""),
 )
-def test_what_is_no_file_or_has_no_end_is_said(run_dir: Path, make, files) -> None:
+def test_what_is_no_file_or_has_no_end_is_said(arm_run: Path, make, files) -> None:
     """One after the other in one run: each is named by the check that needs it, and put right again."""
     for pattern in files:
-        path = first(run_dir, pattern)
+        path = first(arm_run, pattern)
         kept = path.read_bytes()
         path.unlink()
         make(path)
-        assert path.name in said(run_dir), pattern
+        assert path.name in said(arm_run), pattern
         path.unlink()
         path.write_bytes(kept)
-    assert validate(run_dir).ok
+    assert validate(arm_run).ok
 
 
-def test_a_link_is_not_followed_out(run_dir: Path, outside: Path) -> None:
+def test_a_link_is_not_followed_out(arm_run: Path, outside: Path) -> None:
     for pattern in FILES[::2]:
-        path = first(run_dir, pattern)
+        path = first(arm_run, pattern)
         kept = path.rename(outside / "kept")
         path.symlink_to(kept)
-        found = said(run_dir)
+        found = said(arm_run)
         assert path.name in found and " link" in found, (pattern, found)
         path.unlink()
         kept.rename(path)
-    assert validate(run_dir).ok
+    assert validate(arm_run).ok
 
 
 @pytest.mark.parametrize("name", ["linux_baseline", "linux_baseline/rounds", "report_files", "for_tools"])
 def test_a_folder_that_is_a_link_is_refused_before_anything_is_written(
-    run_dir: Path, outside: Path, name: str
+    arm_run: Path, outside: Path, name: str
 ) -> None:
-    folder = run_dir / name
+    folder = arm_run / name
     if folder.exists():
         folder.rename(outside / "moved")
     (outside / "moved").mkdir(exist_ok=True)
@@ -218,55 +213,55 @@ def test_a_folder_that_is_a_link_is_refused_before_anything_is_written(
     folder.symlink_to(outside / "moved")
     for command in (analyse, write_report, lambda run: share_report(run, run / "a.zip")):
         with pytest.raises(ProfilingError, match=r"is a link .*outside"):
-            command(run_dir)
+            command(arm_run)
     assert sorted(outside.rglob("*")) == before
     # The user's own way to the run may lead through links.
     folder.unlink()
     if (outside / "moved").joinpath("rounds").exists() or name.endswith("rounds"):
         (outside / "moved").rename(folder)
-    (outside / "way").symlink_to(run_dir)
+    (outside / "way").symlink_to(arm_run)
     assert analyse(outside / "way").series
 
 
 @pytest.mark.parametrize("first", ["a", ".a"])
-def test_folders_without_end_are_named_in_one_line(run_dir: Path, first: str, monkeypatch) -> None:
+def test_folders_without_end_are_named_in_one_line(arm_run: Path, first: str, monkeypatch) -> None:
     """Python 3.11 walks through a thousand of them, then raises RecursionError."""
-    monkeypatch.chdir(run_dir)
+    monkeypatch.chdir(arm_run)
     for name in (first, *"a" * 1500):
         Path(name).mkdir()
         os.chdir(name)
-    os.chdir(run_dir)
+    os.chdir(arm_run)
     for command in (analyse, write_report, lambda run: share_report(run, run / "a.zip")):
         with pytest.raises(ProfilingError, match="deep in each other"):
-            command(run_dir)
-    assert "deep in each other" in said(run_dir)
-    assert run_dir in runs_in(run_dir.parent)
-    subprocess.run(["rm", "-rf", run_dir / first], check=True, timeout=60)  # rmtree recurses, too
+            command(arm_run)
+    assert "deep in each other" in said(arm_run)
+    assert arm_run in runs_in(arm_run.parent)
+    subprocess.run(["rm", "-rf", arm_run / first], check=True, timeout=60)  # rmtree recurses, too
 
 
-def test_the_program_is_not_looked_for_where_the_manifest_says(run_dir: Path, outside: Path) -> None:
-    program = next(run_dir.parents[2].glob("artifacts/*_fp16.pte"))
-    (run_dir / "program_graph.json").unlink()
-    assert analyse(run_dir).model == str(program)
+def test_the_program_is_not_looked_for_where_the_manifest_says(arm_run: Path, outside: Path) -> None:
+    program = next(arm_run.parents[2].glob("artifacts/*_fp16.pte"))
+    (arm_run / "program_graph.json").unlink()
+    assert analyse(arm_run).model == str(program)
     elsewhere = program.rename(outside / program.name)
-    put(run_dir / "manifest.json", "model", str(elsewhere))
-    run = Run.open(run_dir)
+    put(arm_run / "manifest.json", "model", str(elsewhere))
+    run = Run.open(arm_run)
     assert run.programs().named() is None and analyse(run).model is None
     # Where the user names it, it is taken.
     assert analyse(run, model=elsewhere).model == str(elsewhere)
     for model in ("/etc/passwd", "../../../../outside/passwd", "a\0.pte"):
-        put(run_dir / "manifest.json", "model", model)
+        put(arm_run / "manifest.json", "model", model)
         try:
-            assert Run.open(run_dir).programs().named() is None
+            assert Run.open(arm_run).programs().named() is None
         except ProfilingError as problem:
             assert "model" in problem.problem
 
 
-def test_continuing_a_run_touches_nothing_elsewhere(run_dir: Path, outside: Path) -> None:
-    (run_dir / ".work").symlink_to(outside)
-    clear_work(RunFiles(run_dir, "small_cnn"))
-    assert not (run_dir / ".work").is_symlink() and (outside / "passwd").exists()
-    (run_dir / "linux_baseline").rename(outside / "moved")
-    (run_dir / "linux_baseline").symlink_to(outside / "moved")
+def test_continuing_a_run_touches_nothing_elsewhere(arm_run: Path, outside: Path) -> None:
+    (arm_run / ".work").symlink_to(outside)
+    clear_work(RunFiles(arm_run, "small_cnn"))
+    assert not (arm_run / ".work").is_symlink() and (outside / "passwd").exists()
+    (arm_run / "linux_baseline").rename(outside / "moved")
+    (arm_run / "linux_baseline").symlink_to(outside / "moved")
     with pytest.raises(ProfilingError, match=r"is a link .*outside"):
-        check_directory(run_dir)
+        check_directory(arm_run)

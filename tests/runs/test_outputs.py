@@ -7,16 +7,12 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from recorded_runs import X86_64
 from said import says
 
 from model_profiling.core import process
 
 Cli = Callable[..., process.Completed]
-
-
-@pytest.fixture(scope="module")
-def run(arm_home: Path) -> Path:
-    return arm_home / "runs" / "xnnpack_fp16" / "linux"
 
 
 @pytest.fixture
@@ -25,8 +21,8 @@ def pipe(tmp_path: Path) -> Path:
     return tmp_path / "pipe.md"
 
 
-def test_a_pipe_is_not_waited_for(run: Path, pipe: Path, sme2prof: Cli) -> None:
-    for words in (("compare", run, run, "--out", pipe), ("report", run, "--out", pipe)):
+def test_a_pipe_is_not_waited_for(pipe: Path, sme2prof: Cli) -> None:
+    for words in (("compare", X86_64, X86_64, "--out", pipe), ("report", X86_64, "--out", pipe)):
         done = sme2prof(*words)
         assert done.returncode == 2 and pipe.is_fifo()
         says(done.stderr, f"cannot write {pipe}", "a named pipe has that name")
@@ -45,8 +41,8 @@ def test_a_pipe_is_not_waited_for(run: Path, pipe: Path, sme2prof: Cli) -> None:
         ("view", "{run}", "--out", "-"),
     ],
 )
-def test_standard_output_is_no_file_and_no_folder(words: tuple[str, ...], run: Path, sme2prof: Cli) -> None:
-    done = sme2prof(*(word.format(run=run) for word in words))
+def test_standard_output_is_no_file_and_no_folder(words: tuple[str, ...], sme2prof: Cli) -> None:
+    done = sme2prof(*(word.format(run=X86_64) for word in words))
     assert (done.returncode, done.stdout, done.stderr.count("\n")) == (2, "", 1)
     says(done.stderr, "- is not a", "name a ")
     assert not Path("-").exists()

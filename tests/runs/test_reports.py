@@ -18,7 +18,6 @@ from recorded_runs import (
     TURN,
     X86_64,
     Json,
-    copied,
     dumps_in,
     edit,
     load,
@@ -46,17 +45,6 @@ from model_profiling.workflow.view import page_to_view
 HEADINGS = ["What to do next", "Operators", "SME2", "Latency", "Threads", "How sure", "How to reproduce"]
 METRICS = ARM / "metrics.json"
 MILLISECONDS = re.compile(r"\bms\b|\d\s?ms|millisecond", re.IGNORECASE)
-
-
-@pytest.fixture
-def run_dir(arm_home: Path, tmp_path: Path) -> Path:
-    """A run of a CPU without SME2, to spoil."""
-    return copied(arm_home, tmp_path) / "runs" / "xnnpack_fp16" / "linux"
-
-
-@pytest.fixture
-def emulated(arm_home: Path, tmp_path: Path) -> Path:
-    return copied(arm_home, tmp_path) / "runs" / "xnnpack_fp16" / "emulated"
 
 
 @pytest.fixture(scope="module")
@@ -89,7 +77,9 @@ def test_the_verdict_stands_first_and_every_section_has_content(arm: ReportData)
     assert render_markdown(page).startswith(f"# {arm.title}\n")
 
 
-def test_load_time_memory_and_program_size_stand_beside_the_latency(arm: ReportData, emulated: Path) -> None:
+def test_load_time_memory_and_program_size_stand_beside_the_latency(
+    arm: ReportData, emulated_run: Path
+) -> None:
     told, latency = answers(arm), arm.headline.latency if arm.headline else None
     assert latency is not None and latency.end_to_end_ms is not None and arm.run.manifest is not None
     times = {"latency_ms": latency.end_to_end_ms.median, "load_ms": latency.load_ms}
@@ -98,8 +88,8 @@ def test_load_time_memory_and_program_size_stand_beside_the_latency(arm: ReportD
     memory = f"{(latency.peak_memory_bytes or 0) / 1e6:.1f} MB"
     words = f"Loading takes {latency.load_ms:.3f} ms, memory peaks at {memory} and the program file is 110."
     assert words in told.where_time_goes and words in render_markdown(run_document(arm))
-    edit(emulated / "metrics.json", lambda metrics: metrics.update(latencies=load(METRICS)["latencies"]))
-    not_timed = answers(gather_report(emulated))
+    edit(emulated_run / "metrics.json", lambda metrics: metrics.update(latencies=load(METRICS)["latencies"]))
+    not_timed = answers(gather_report(emulated_run))
     assert not_timed.costs == {"program_bytes": arm.run.manifest.model_bytes}
     assert "The program file is 110.5 kB." in not_timed.where_time_goes
 
@@ -117,13 +107,13 @@ def test_a_faster_thread_count_and_what_binds_the_model_are_in_the_answers(arm: 
     assert "With 2 threads an" not in answers(replace(arm, pairs=(alike,))).where_time_goes
 
 
-def test_a_damaged_journal_is_told_and_the_report_stands(run_dir: Path) -> None:
-    before = quality(run_dir)
-    journal = run_dir / "journal.jsonl"
+def test_a_damaged_journal_is_told_and_the_report_stands(arm_run: Path) -> None:
+    before = quality(arm_run)
+    journal = arm_run / "journal.jsonl"
     journal.write_bytes(b"{}\n" + journal.read_bytes())
-    (told,) = (line for line in quality(run_dir) if line not in before)
+    (told,) = (line for line in quality(arm_run) if line not in before)
     assert told.startswith(f"{journal}, line 1 is damaged") and "measure again" in told
-    assert told in lines(section(page_of(run_dir), "How sure"))
+    assert told in lines(section(page_of(arm_run), "How sure"))
 
 
 def test_latencies_are_those_without_the_tracer(arm: ReportData) -> None:
@@ -171,29 +161,29 @@ def test_evidence_of_emulation_is_part_of_the_run(arm: ReportData) -> None:
     assert not [row for rows in tables(latency) for row in rows if row[0].startswith("emulated")]
 
 
-def test_a_run_keeps_its_evidence_when_the_emulated_run_is_gone_or_spoilt(run_dir: Path) -> None:
-    beside = run_dir.parent / "emulated"
+def test_a_run_keeps_its_evidence_when_the_emulated_run_is_gone_or_spoilt(arm_run: Path) -> None:
+    beside = arm_run.parent / "emulated"
     (beside / "manifest.json").write_text("{")
-    assert len(gather_report(run_dir).evidence) == 2
+    assert len(gather_report(arm_run).evidence) == 2
     shutil.rmtree(beside)
-    assert len(gather_report(run_dir).evidence) == 2
+    assert len(gather_report(arm_run).evidence) == 2
 
 
-def test_a_spoilt_emulated_run_costs_a_new_run_only_its_evidence(emulated: Path) -> None:
-    (emulated / "manifest.json").write_text("{")
-    data = replay(ARM, emulated.with_name("again")).data
+def test_a_spoilt_emulated_run_costs_a_new_run_only_its_evidence(emulated_run: Path) -> None:
+    (emulated_run / "manifest.json").write_text("{")
+    data = replay(ARM, emulated_run.with_name("again")).data
     assert len(data.evidence) == 1 and data.experiments
 
 
-def test_an_emulated_report_has_no_time_in_it_even_if_its_files_do(emulated: Path) -> None:
-    linux = load(emulated.parent / "linux" / "metrics.json")
+def test_an_emulated_report_has_no_time_in_it_even_if_its_files_do(emulated_run: Path) -> None:
+    linux = load(emulated_run.parent / "linux" / "metrics.json")
     for spoilt in ("nothing", "metrics", "manifest"):
         if spoilt == "metrics":
-            put(emulated / "metrics.json", "latencies", linux["latencies"])
-            put(emulated / "metrics.json", "times", "hardware")
+            put(emulated_run / "metrics.json", "latencies", linux["latencies"])
+            put(emulated_run / "metrics.json", "times", "hardware")
         if spoilt == "manifest":
-            (emulated / "manifest.json").unlink()
-        data = gather_report(emulated)
+            (emulated_run / "manifest.json").unlink()
+        data = gather_report(emulated_run)
         page = run_document(data)
         assert data.times is Times.EMULATED and not data.timed
         assert not MILLISECONDS.search(render_markdown(page)), spoilt
@@ -206,8 +196,8 @@ def test_an_emulated_report_has_no_time_in_it_even_if_its_files_do(emulated: Pat
         assert table(section(page, "Operators"), "category", "operators", "million operations")
 
 
-def test_without_any_evidence_nothing_is_claimed(run_dir: Path) -> None:
-    for path in [*run_dir.rglob("*_kernels.csv"), *dumps_in(run_dir), run_dir / "evidence.json"]:
+def test_without_any_evidence_nothing_is_claimed(arm_run: Path) -> None:
+    for path in [*arm_run.rglob("*_kernels.csv"), *dumps_in(arm_run), arm_run / "evidence.json"]:
         path.unlink()
 
     def forget(manifest: Json) -> None:
@@ -215,8 +205,8 @@ def test_without_any_evidence_nothing_is_claimed(run_dir: Path) -> None:
         for result in manifest["results"]:
             result.update(outputs=[], kernels=None, features_present=[])
 
-    edit(run_dir / "manifest.json", forget)
-    data = gather_report(run_dir)
+    edit(arm_run / "manifest.json", forget)
+    data = gather_report(arm_run)
     assert {kernels.sme.answer for place in data.evidence for kernels in place.kernels} == {"unknown"}
     assert data.analysis is None and data.gaps and not data.findings
     page = run_document(data)
@@ -257,9 +247,9 @@ def test_bare_dumps_are_of_an_unknown_machine(sme2_home: Path, tmp_path: Path) -
     assert said.timed and said.headline is not None and said.headline.latency is None
 
 
-def test_a_lost_manifest_costs_no_source_line_and_proves_nothing_about_the_cpu(run_dir: Path) -> None:
-    (run_dir / "manifest.json").unlink()
-    data = gather_report(run_dir)
+def test_a_lost_manifest_costs_no_source_line_and_proves_nothing_about_the_cpu(arm_run: Path) -> None:
+    (arm_run / "manifest.json").unlink()
+    data = gather_report(arm_run)
     assert data.has_sme2 is None and data.headline is not None and data.headline.dumps is not None
     assert any(operator.source.place.line for operator in data.headline.dumps.operators)
     # Its dumps took no SME path; whether SME2 was there to be taken is not known.
@@ -267,25 +257,25 @@ def test_a_lost_manifest_costs_no_source_line_and_proves_nothing_about_the_cpu(r
     assert "whether this CPU has SME2" in said
 
 
-def test_failures_and_doubts_are_listed(run_dir: Path) -> None:
+def test_failures_and_doubts_are_listed(arm_run: Path) -> None:
     def fail(manifest: Json) -> None:
         said = {"series": None, "code": "note", "seen": "the fan was off"}
         manifest.update(state="failed", warnings=[said])
         manifest["results"][0].update(state="failed", problem="the runner crashed")
 
-    before = set(quality(run_dir))
-    edit(run_dir / "manifest.json", fail)
-    new = [line for line in quality(run_dir) if line not in before]
+    before = set(quality(arm_run))
+    edit(arm_run / "manifest.json", fail)
+    new = [line for line in quality(arm_run) if line not in before]
     assert len(new) == 2 and "the runner crashed" in new[0] and new[1] == "the fan was off"
-    edit(run_dir / "manifest.json", lambda manifest: manifest.update(state="interrupted"))
-    assert any("interrupted" in line for line in quality(run_dir))
+    edit(arm_run / "manifest.json", lambda manifest: manifest.update(state="interrupted"))
+    assert any("interrupted" in line for line in quality(arm_run))
 
 
-def test_outputs_that_differ_spoil_the_verdict(run_dir: Path) -> None:
-    before = answers(gather_report(run_dir)).sentences
+def test_outputs_that_differ_spoil_the_verdict(arm_run: Path) -> None:
+    before = answers(gather_report(arm_run)).sentences
 
-    put(run_dir / "metrics.json", "parity.0.parity.verdict", "mismatch")
-    data = gather_report(run_dir)
+    put(arm_run / "metrics.json", "parity.0.parity.verdict", "mismatch")
+    data = gather_report(arm_run)
     told = answers(data).sentences
     todo, new, question = (sentence for sentence in told if sentence not in before)
     assert "linux_baseline, 2 threads" in new and "linux_baseline, 1 thread" in new

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib
 import shutil
 from collections.abc import Callable
 from pathlib import Path
@@ -17,20 +16,6 @@ from model_profiling.runs import Times
 from model_profiling.workflow.analyse import analyse
 
 Command = Callable[..., process.Completed]
-
-
-@pytest.fixture
-def tool(capsys: pytest.CaptureFixture[str]) -> Command:
-    """`tool("analyze_etdump_csv", ...)`: its `main`, in this process."""
-
-    def call(name: str, *words: object) -> process.Completed:
-        capsys.readouterr()
-        argv = tuple(map(str, words))
-        code = importlib.import_module(f"model_profiling.tools.{name}").main(list(argv))
-        said = capsys.readouterr()
-        return process.Completed(argv, code, said.out, said.err, seconds=0.0, timed_out=False)
-
-    return call
 
 
 @pytest.fixture
@@ -63,26 +48,28 @@ def refused(done: process.Completed, why: str) -> bool:
     return done.returncode == 2 and "not latencies" in done.stderr and why in done.stderr
 
 
-def test_emulated_times_are_refused_by_the_tools(runs: Path, tmp_path: Path, tool: Command) -> None:
+def test_emulated_times_are_refused_by_the_tools(runs: Path, tmp_path: Path, entry: Command) -> None:
     off, on = timelines(runs / "emulated")
     kept = sorted(runs.rglob("*"))
     words = ("--timeline-csv", off, "--compare", on, "--output-dir", tmp_path / "written")
-    assert refused(tool("analyze_etdump_csv", *words), "manifest.json")
+    assert refused(entry("tools/analyze_etdump_csv.py", *words), "manifest.json")
     assert not (tmp_path / "written").exists()
     host = timelines(runs / "linux")[0]
-    assert refused(tool("analyze_etdump_csv", "--timeline-csv", host, "--compare", on), "emulated run")
-    assert refused(tool("robust_latency_analysis", "--timeline-csv", on), "emulated run")
+    assert refused(
+        entry("tools/analyze_etdump_csv.py", "--timeline-csv", host, "--compare", on), "emulated run"
+    )
+    assert refused(entry("tools/robust_latency_analysis.py", "--timeline-csv", on), "emulated run")
     words = ("--timeline-csv", host, "--compare", on)
-    assert refused(tool("robust_latency_analysis", *words), "emulated run")
+    assert refused(entry("tools/robust_latency_analysis.py", *words), "emulated run")
     assert sorted(runs.rglob("*")) == kept, "nothing was written"
 
 
-def test_a_kernel_trace_is_refused_and_a_timed_trace_says_so(runs: Path, tool) -> None:
+def test_a_kernel_trace_is_refused_and_a_timed_trace_says_so(runs: Path, entry) -> None:
     run_dir = runs / "linux"
     off, on = timelines(run_dir)
-    done = tool("analyze_etdump_csv", "--timeline-csv", off, "--compare", on)
+    done = entry("tools/analyze_etdump_csv.py", "--timeline-csv", off, "--compare", on)
     assert done.ok and done.stdout.count(f"{RUNS} runs with the tracer") == 2
-    done = tool("robust_latency_analysis", "--timeline-csv", off)
+    done = entry("tools/robust_latency_analysis.py", "--timeline-csv", off)
     assert done.ok and "tracer" in done.stdout
 
     def trace(manifest: dict[str, list[dict[str, object]]]) -> None:
@@ -90,20 +77,22 @@ def test_a_kernel_trace_is_refused_and_a_timed_trace_says_so(runs: Path, tool) -
             result.update(mode="xnntrace", times="traced")
 
     edit(run_dir / "manifest.json", trace)
-    assert refused(tool("analyze_etdump_csv", "--timeline-csv", off), "traces kernels")
-    assert refused(tool("robust_latency_analysis", "--timeline-csv", off), "traces kernels")
+    assert refused(entry("tools/analyze_etdump_csv.py", "--timeline-csv", off), "traces kernels")
+    assert refused(entry("tools/robust_latency_analysis.py", "--timeline-csv", off), "traces kernels")
 
 
-def test_csv_files_taken_out_of_an_emulated_run_stay_emulated(emulated: Path, tmp_path: Path, tool) -> None:
+def test_csv_files_taken_out_of_an_emulated_run_stay_emulated(emulated: Path, tmp_path: Path, entry) -> None:
     taken, dump = tmp_path / "taken", dump_of(emulated)
-    done = tool("etdump_to_csv", "--etdump", dump, "--out-dir", taken, "--all-runs")
+    done = entry("tools/etdump_to_csv.py", "--etdump", dump, "--out-dir", taken, "--all-runs")
     assert done.ok
     says(done.stderr, "emulated run", "not latencies")
     timeline = taken / "alone_exec_all_runs_timeline.csv"
     for path in taken.iterdir():
         path.rename(taken / path.name.replace(dump.stem, "alone"))
-    assert refused(tool("analyze_etdump_csv", "--timeline-csv", timeline), "_exec_ops_stats.csv")
-    assert refused(tool("robust_latency_analysis", "--timeline-csv", timeline), "_exec_ops_stats.csv")
+    assert refused(entry("tools/analyze_etdump_csv.py", "--timeline-csv", timeline), "_exec_ops_stats.csv")
+    assert refused(
+        entry("tools/robust_latency_analysis.py", "--timeline-csv", timeline), "_exec_ops_stats.csv"
+    )
 
 
 def rename_experiments(run_dir: Path) -> None:
@@ -113,7 +102,9 @@ def rename_experiments(run_dir: Path) -> None:
 
 
 @pytest.mark.parametrize("kept", ["metrics.json", "analysis_summary.json", "*_exec_ops_stats.csv"])
-def test_a_removed_manifest_does_not_unmask_emulated_times(emulated: Path, sme2prof, tool, kept: str) -> None:
+def test_a_removed_manifest_does_not_unmask_emulated_times(
+    emulated: Path, sme2prof, entry, kept: str
+) -> None:
     for pattern in ("manifest.json", "metrics.json", "analysis_summary.json", "*_exec_ops_stats.csv"):
         if pattern != kept:
             for path in emulated.rglob(pattern):
@@ -123,7 +114,7 @@ def test_a_removed_manifest_does_not_unmask_emulated_times(emulated: Path, sme2p
         text = (emulated / kept).read_text()
         (emulated / kept).write_text(text.replace("emulated_sme2", "linux_sme2"))
     assert refused(
-        tool("robust_latency_analysis", "--timeline-csv", timelines(emulated)[0]), kept.lstrip("*")
+        entry("tools/robust_latency_analysis.py", "--timeline-csv", timelines(emulated)[0]), kept.lstrip("*")
     )
     for _ in range(2):  # the second time it reads what the first wrote
         done = sme2prof("analyze", emulated)

@@ -9,7 +9,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from recorded_runs import INT8, PROGRAM, Json, copied, edit, put
+from recorded_runs import INT8, PROGRAM, Json, edit, put
 from said import says
 
 from model_profiling.core.errors import SetupError
@@ -22,16 +22,6 @@ CHECKS = [
     "manifest", "JSON files", "state", "files", "program", "comparisons", "kernels", "outputs",
     "dumps", "closure", "analysis",
 ]  # fmt: skip
-
-
-@pytest.fixture
-def run_dir(sme2_home: Path, tmp_path: Path) -> Path:
-    return copied(sme2_home, tmp_path) / "runs" / "xnnpack_fp16" / "linux"
-
-
-@pytest.fixture
-def emulated(arm_home: Path, tmp_path: Path) -> Path:
-    return copied(arm_home, tmp_path) / "runs" / "xnnpack_fp16" / "emulated"
 
 
 def failed(run_dir: Path) -> dict[str, Check]:
@@ -109,10 +99,10 @@ EDITED = [
 
 @pytest.mark.parametrize(("pattern", "place", "value", "check", "names"), EDITED)
 def test_what_was_edited_is_found_with_its_cure(
-    run_dir: Path, pattern: str, place: str, value: object, check: str, names: str
+    sme2_run: Path, pattern: str, place: str, value: object, check: str, names: str
 ) -> None:
-    put(only(run_dir, pattern), place, value)
-    assert_found(run_dir, check, names)
+    put(only(sme2_run, pattern), place, value)
+    assert_found(sme2_run, check, names)
 
 
 def assert_found(run_dir: Path, check: str, names: str) -> None:
@@ -173,26 +163,26 @@ BROKEN: dict[str, tuple[Callable[[Path], object], str, str]] = {
 
 
 @pytest.mark.parametrize("name", BROKEN)
-def test_what_is_broken_is_found_with_its_cure(run_dir: Path, name: str) -> None:
+def test_what_is_broken_is_found_with_its_cure(sme2_run: Path, name: str) -> None:
     spoil, check, names = BROKEN[name]
-    spoil(run_dir)
-    assert_found(run_dir, check, names)
+    spoil(sme2_run)
+    assert_found(sme2_run, check, names)
 
 
-def test_a_dump_of_another_program_is_found(run_dir: Path) -> None:
-    dump = only(run_dir, "linux_sme2_off/*_t1.etdump")
+def test_a_dump_of_another_program_is_found(sme2_run: Path) -> None:
+    dump = only(sme2_run, "linux_sme2_off/*_t1.etdump")
     shutil.copy(INT8.with_suffix(".etdump"), dump)
-    assert dump.name in failed(run_dir)["program"].found
+    assert dump.name in failed(sme2_run)["program"].found
 
 
-def test_a_damaged_journal_is_found_where_nothing_was_timed(emulated: Path) -> None:
-    in_bytes("journal.jsonl", lambda raw: b"{}\n" + raw)(emulated)
-    assert "journal.jsonl, line 1" in failed(emulated)["comparisons"].found
+def test_a_damaged_journal_is_found_where_nothing_was_timed(emulated_run: Path) -> None:
+    in_bytes("journal.jsonl", lambda raw: b"{}\n" + raw)(emulated_run)
+    assert "journal.jsonl, line 1" in failed(emulated_run)["comparisons"].found
 
 
-def test_metrics_that_are_missing_are_a_remark(run_dir: Path) -> None:
-    (run_dir / "metrics.json").unlink()
-    found = validate(run_dir)
+def test_metrics_that_are_missing_are_a_remark(sme2_run: Path) -> None:
+    (sme2_run / "metrics.json").unlink()
+    found = validate(sme2_run)
     (files,) = (check for check in found.checks if check.name == "files")
     assert found.ok and files.status == "optional" and "no metrics.json" in files.found and files.fix
 
@@ -205,16 +195,16 @@ def test_dumps_alone_promise_only_themselves(sme2_home: Path, tmp_path: Path) ->
 
 
 def test_the_command_and_the_script_exit_with_0_1_or_2(
-    run_dir: Path, tmp_path: Path, sme2prof, script
+    sme2_run: Path, tmp_path: Path, sme2prof, script
 ) -> None:
-    done = sme2prof("validate", run_dir)
+    done = sme2prof("validate", sme2_run)
     assert done.returncode == 0 and done.stdout.rstrip().endswith("\nvalid")
-    (run_dir / "journal.jsonl").unlink()
-    done = sme2prof("validate", run_dir, "--json")
+    (sme2_run / "journal.jsonl").unlink()
+    done = sme2prof("validate", sme2_run, "--json")
     facts = json.loads(done.stdout)
     assert done.returncode == 1 and facts["ok"] is False and facts["schema_version"] == 1
-    done = script("scripts/validate_results.py", "--results", run_dir)
-    fix = failed(run_dir)["files"].fix
+    done = script("scripts/validate_results.py", "--results", sme2_run)
+    fix = failed(sme2_run)["files"].fix
     assert done.returncode == 1 and "FAIL  files" in done.stdout and fix in done.stdout
     empty = tmp_path / "empty"
     empty.mkdir()
@@ -231,11 +221,11 @@ def write(folder: Path, **more: object) -> Path:
     return path
 
 
-def test_the_script_checks_a_config_then_its_results(script, run_dir: Path, tmp_path: Path) -> None:
+def test_the_script_checks_a_config_then_its_results(script, sme2_run: Path, tmp_path: Path) -> None:
     config = write(tmp_path)
     done = script("scripts/validate_pipeline.py", "--config", config)
     assert done.returncode == 0 and "is fine" in done.stdout and "valid" not in done.stdout
-    shutil.copytree(run_dir, tmp_path / "run")
+    shutil.copytree(sme2_run, tmp_path / "run")
     done = script("scripts/validate_pipeline.py", "--config", config)
     assert done.returncode == 0 and done.stdout.rstrip().endswith("\nvalid")
     (tmp_path / "run" / "journal.jsonl").unlink()
