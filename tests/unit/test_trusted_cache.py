@@ -12,7 +12,7 @@ from model_profiling import doctor
 from model_profiling.core.errors import SetupError
 from model_profiling.doctor import checks
 from model_profiling.runner import build
-from model_profiling.runner.cache import cached, check_cache
+from model_profiling.runner.cache import cached, check_cache, make_root
 from model_profiling.targets.machine_lock import measuring_alone
 
 FOREIGN = pytest.mark.skipif(os.geteuid() != 0, reason="only root can give a file to somebody else")
@@ -96,6 +96,13 @@ def test_a_cache_that_others_can_write_to_is_not_used(root: Path) -> None:
         (emulation,) = [check for check in doctor.examine().checks if check.name == "SME2 emulation"]
         says(emulation.found, root)
     assert not it_ran.exists()
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="nobody can make a folder in /proc")
+def test_a_cache_that_cannot_be_made(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("SME2PROF_CACHE", "/proc/none")
+    with refused(SetupError, "cannot make /proc/none", fix="set SME2PROF_CACHE"):
+        make_root()
 
 
 @FOREIGN
