@@ -14,16 +14,22 @@ from edgetam_weights import checkpoint_weights
 from model_profiling.core.errors import InputError
 from model_profiling.export import export_model
 from model_profiling.models import register_model, registry
+from model_profiling.models.edgetam_image_encoder.model import ImageEncoder, settle_encoder
 from model_profiling.targets.host import HostTarget
 from model_profiling.targets.job import Job
 from model_profiling.workflow.profile import ProfileOptions, find_or_export
 
-SHALLOW = f"{Path(__file__).parents[1] / 'models' / 'shallow.py'}:edgetam"
+
+def edgetam() -> tuple[torch.nn.Module, tuple[torch.Tensor, ...]]:
+    """One block a stage, the first gated: what one export of each kind costs seconds."""
+    network = ImageEncoder(depths=(1, 1, 1, 1))
+    settle_encoder(network)
+    return network, (torch.randn(1, 3, 64, 64),)
 
 
 @pytest.mark.parametrize("dtype", ["fp32", "fp16", "int8"])
 def test_exported_whole_and_run(dtype: str, exported, tmp_path: Path) -> None:
-    made = exported(SHALLOW, dtype)
+    made = exported(f"{__file__}:edgetam", dtype)
     record = json.loads(made.summary.read_text())
     assert record["accuracy"]["lowering"]["ok"]
     assert record["coverage"]["partitions"] == 1 and not record["coverage"]["undelegated"]

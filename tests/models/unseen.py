@@ -257,6 +257,14 @@ layers = of(
     torch.randn(1, 3, 32, 32),
 )
 unet = of(UNet, torch.randn(1, 3, 32, 32))
+# Inferences that take milliseconds, longer than a busy machine leaves a thread its core.
+six_layers, seven_layers = (
+    of(
+        lambda count=count: nn.Sequential(*(nn.Conv2d(32, 32, 3, padding=1) for _ in range(count))),
+        torch.randn(1, 32, 96, 96),
+    )
+    for count in (6, 7)
+)
 branching = of(Branching, torch.ones(3))
 logarithm = of(lambda: Computed(torch.log), torch.tensor([-1.0, 2.0]))
 # A softmax of nothing but masked values.
