@@ -7,56 +7,18 @@ import csv
 import json
 import re
 import shutil
-from collections.abc import Callable
+from dataclasses import dataclass
 from pathlib import Path
 from xml.etree import ElementTree
 
-import pytest
 from pages import assert_harmless
-from recorded_runs import EMULATED, PROGRAM, SME2, Json, dumps_in, emulated_experiments, replay
+from recorded_runs import SME2, dumps_in, edit
 from rendered_markdown import read_html, rendered
 
 from model_profiling.compat.timelines import analyse_timeline
 from model_profiling.core.records import read_table
-
-# As long as the word it stands for, so that the dump's tables still fit.
-OPERATOR, EVENT = b"Convolution", "\x1b[2J\u202e\x07a\x9b"
-KERNEL, NAMED = "kai_run_matmul", "kai_run_\x1b]0;x\x07\u202e_matmul"
-
-
-def recorded(folder: Path) -> Path:
-    """What was recorded, as a device would have told it that lies."""
-    made = Path(shutil.copytree(EMULATED, folder / "recorded"))
-    assert len(EVENT.encode()) == len(OPERATOR)
-    for dump in dumps_in(made):
-        content = dump.read_bytes()
-        assert OPERATOR in content
-        dump.write_bytes(content.replace(OPERATOR, EVENT.encode()))
-    for path in made.glob("*.json*"):
-        path.write_text(path.read_text().replace(KERNEL, json.dumps(NAMED)[1:-1]))
-    return made
-
-
-@pytest.mark.usefixtures("elsewhere")
-def test_no_command_and_no_page_passes_hostile_names_on(sme2prof, tmp_path: Path) -> None:
-    run_dir = tmp_path / "r\x1b[2Jun"
-    replay(recorded(tmp_path), run_dir, emulated_experiments(), program=PROGRAM)
-    for words in (("analyze",), ("report",), ("validate",), ("analyze", "--json"), ("compare", run_dir)):
-        done = sme2prof(*words, run_dir)
-        assert done.returncode in (0, 1), done.stderr
-        assert_harmless(done.stdout)
-        assert_harmless(done.stderr)
-    shown = sme2prof("analyze", run_dir).stdout
-    assert "\\u001b[2J\\u202e\\u0007a\\u009b (NHWC" in shown, "the name is there, to be seen"
-    pages = list(run_dir.rglob("*.md"))
-    assert {page.name for page in pages} >= {"report.md", "kernel_view.md"}
-    for page in pages:
-        assert_harmless(page.read_text())
-    assert "kai_run_\\u001b]0;x" in (run_dir / "kernel_view.md").read_text()
-    missing = sme2prof("analyze", tmp_path / "no\x1b]0;such\x07")
-    assert missing.returncode == 2 and "no\\u001b]0;such" in missing.stderr
-    assert_harmless(missing.stderr)
-
+from model_profiling.runs import Run
+from model_profiling.workflow.analyse import write_kernel_view
 
 TOLD = frozenset((
     "cpu", "os", "compiler", "kit_version", "label", "seen", "advice", "module_path", "module_class", "code",
@@ -64,21 +26,43 @@ TOLD = frozenset((
 ))  # fmt: skip
 """What is told in words in a run's files."""
 WORDS = "=cmd|' /C calc'!A0<img src=x onerror=alert(1)>[a](javascript:x) ![p](https://evil) </script>\x1b[2J"
-FORMULA, PLAIN = b"=<b>[](a)\x60|", b"Conwolution"
+FORMULA = "=<b>[](a)\x60|"
 
 
-def spoilt(folder: Path, words: str, event: bytes) -> Path:
-    """A run of hardware with SME2 that tells `words` wherever a run tells words."""
-    made = Path(shutil.copytree(SME2, folder / "run"))
+@dataclass(frozen=True)
+class Names:
+    """What a run tells instead of words; an operator with SME2 on and off, as long as the word it stands for,
+    so that the dump's tables still fit; a kernel."""
+
+    run: str
+    words: str
+    on: str
+    off: str
+    kernel: str
+
+
+HOSTILE = Names("r\x1b[2Jun", WORDS, "\x1b[2J\u202e\x07a\x9b", FORMULA, "kai_run_\x1b]0;x\x07\u202e_matmul")
+HARMLESS = Names("run", "words", "Conwolution", "Conwulution", "kai_run_words_matmul")
+OPERATOR, KERNEL = b"Convolution", "kai_run_matmul"
+
+
+def spoilt(folder: Path, told: Names) -> Path:
+    """A run of hardware with SME2 that tells these names wherever a run tells words."""
+    made = Path(shutil.copytree(SME2, folder / told.run))
     for path in (*made.glob("*.json"), *made.glob("*.jsonl")):
-        lines = path.read_text().splitlines() if path.suffix == ".jsonl" else [path.read_text()]
-        path.write_text("".join(f"{json.dumps(_told(json.loads(line), words))}\n" for line in lines))
-    assert len(event) == len(OPERATOR)
+        text = path.read_text().replace(KERNEL, json.dumps(told.kernel)[1:-1])
+        lines = text.splitlines() if path.suffix == ".jsonl" else [text]
+        path.write_text("".join(f"{json.dumps(_told(json.loads(line), told.words))}\n" for line in lines))
+    for path in made.rglob("*_kernels.csv"):
+        path.write_text(path.read_text().replace(KERNEL, told.kernel))
     for dump in dumps_in(made):
-        dump.write_bytes(dump.read_bytes().replace(OPERATOR, event))
-    manifest: Json = json.loads((made / "manifest.json").read_text())
-    manifest["model"] = f"/nowhere/{words.replace('/', '')}_xnnpack_fp16.pte"
-    (made / "manifest.json").write_text(json.dumps(manifest))
+        name = (told.on if "_sme2_on" in dump.name else told.off).encode()
+        content = dump.read_bytes()
+        assert OPERATOR in content and len(name) == len(OPERATOR)
+        dump.write_bytes(content.replace(OPERATOR, name))
+    model = f"/nowhere/{told.words.replace('/', '')}_xnnpack_fp16.pte"
+    edit(made / "manifest.json", lambda manifest: manifest.update(model=model))
+    write_kernel_view(Run.open(made))
     return made
 
 
@@ -94,33 +78,28 @@ def _told(content: object, words: str) -> object:
     return content
 
 
-@pytest.fixture
-def everything(
-    sme2prof: Callable[..., object], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> Callable[[str, str, bytes], Path]:
-    """`everything("name", words, event)`: a spoilt run, rendered to everything there is."""
-
-    def render(name: str, words: str, event: bytes) -> Path:
-        run = spoilt(tmp_path / name, words, event)
-        monkeypatch.setenv("GITHUB_ACTIONS", "true")
+def test_names_are_text_on_terminals_and_in_every_file_that_is_made(sme2prof, tmp_path, monkeypatch) -> None:
+    monkeypatch.setenv("GITHUB_ACTIONS", "true")
+    runs = [spoilt(tmp_path / name, told) for name, told in (("hostile", HOSTILE), ("harmless", HARMLESS))]
+    for run in runs:
         monkeypatch.chdir(run)  # where `compare` writes its page
-        hostile = event is FORMULA
-        for command in (
-            *([("analyze", run)] if hostile else []),
-            ("report", run, *(("--for", "all") if hostile else ())),
+        for words in (
+            *([("analyze", run, "--json"), ("validate", run)] if run is runs[0] else []),
+            ("analyze", run),
+            ("report", run, "--for", "all"),
             ("compare", run, run, "--out", run / "compared.md", "--out", run / "compared.xml"),
         ):
-            done = sme2prof(*command)
+            done = sme2prof(*words)
             assert done.returncode in (0, 1), done.stderr
             assert_harmless(done.stdout)
             assert_harmless(done.stderr)
-        return run
-
-    return render
-
-
-def test_names_are_text_in_every_file_that_is_made(everything: Callable[[str, str, bytes], Path]) -> None:
-    hostile, harmless = everything("hostile", WORDS, FORMULA), everything("harmless", "words", PLAIN)
+            if words == ("analyze", runs[0]):
+                assert "\\u001b[2J\\u202e\\u0007a\\u009b (NHWC" in done.stdout, "it is there, to be seen"
+    hostile, harmless = runs
+    assert "kai_run_\\u001b]0;x" in (hostile / "kernel_view.md").read_text()
+    missing = sme2prof("analyze", tmp_path / "no\x1b]0;such\x07")
+    assert missing.returncode == 2 and "no\\u001b]0;such" in missing.stderr
+    assert_harmless(missing.stderr)
     pages = sorted(path.relative_to(harmless) for path in harmless.rglob("*.md"))
     assert {path.name for path in pages} >= {"report.md", "kernel_view.md", "compared.md"}
     for path in pages:
@@ -150,8 +129,8 @@ def test_names_are_text_in_every_file_that_is_made(everything: Callable[[str, st
         with path.open(encoding="utf-8", newline="") as stream:
             for cell in (cell for row in csv.reader(stream) for cell in row):
                 assert not re.match(r"\s*[=+@\t\r]|\s*-(?!\d)", cell) or len(cell) == 1, path
-    timeline = next(path for path in tables if path.name.endswith("_sme2_on_t1_exec_all_runs_timeline.csv"))
+    timeline = next(path for path in tables if path.name.endswith("_sme2_off_t1_exec_all_runs_timeline.csv"))
     columns, rows = read_table(timeline.read_text(encoding="utf-8"), timeline, "")
     assert "name" in columns
-    assert any(row["name"].startswith(FORMULA.decode()) for row in rows), "read back as they were"
-    assert any(one.name.startswith(FORMULA.decode()) for one in analyse_timeline(timeline).operators)
+    assert any(row["name"].startswith(FORMULA) for row in rows), "read back as they were"
+    assert any(one.name.startswith(FORMULA) for one in analyse_timeline(timeline).operators)
