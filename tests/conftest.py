@@ -209,12 +209,10 @@ def phones(adb: AdbServer, tmp_path: Path) -> Iterator[Callable[..., VirtualPhon
     with contextlib.ExitStack() as stack:
         made = itertools.count()
 
-        def phone(
-            model: str = "Virtual 1", *, qemu: Path | None = None, rootless: bool = False
-        ) -> VirtualPhone:
+        def phone(model: str = "Virtual 1", *, qemu: Path | None = None) -> VirtualPhone:
             folder = tmp_path / f"phone_{next(made)}"
             try:
-                new = VirtualPhone(adb, folder, model=model, qemu=qemu, rootless=rootless)
+                new = VirtualPhone(adb, folder, model, qemu=qemu)
             except SetupError as problem:
                 missing(str(problem))
                 raise
@@ -272,6 +270,37 @@ def warm_python(tmp_path_factory: pytest.TempPathFactory) -> str:
 def warm_words(warm_python: str) -> list[str]:
     """What comes before a script in the command that runs it off that Python."""
     return [sys.executable, str(ROOT / "tests" / "warm_python.py"), "ask", warm_python]
+
+
+_LOWERING = """
+import sys
+import torch
+from torch import nn
+from executorch.backends.xnnpack.partition.xnnpack_partitioner import XnnpackPartitioner
+from executorch.exir import to_edge_transform_and_lower
+
+def save(programs, **facts):
+    given = {"partitioner": [XnnpackPartitioner()], "constant_methods": facts, "generate_etrecord": True}
+    done = to_edge_transform_and_lower(programs, **given).to_executorch()
+    open(sys.argv[1], "wb").write(done.buffer)
+    done.get_etrecord().save(sys.argv[1] + ".etrecord")
+"""
+
+
+@pytest.fixture(scope="session")
+def scripted(warm_words: list[str], tmp_path_factory: pytest.TempPathFactory) -> Callable[..., Path]:
+    """`scripted("name", text, ...)`: the .pte of a script that ends with `save(...)`, given further words."""
+    folder = tmp_path_factory.mktemp("scripted")
+
+    @functools.cache
+    def export(name: str, text: str, *words: str) -> Path:
+        script, pte = folder / f"{name}.py", folder / f"{name}.pte"
+        script.write_text(_LOWERING + text)
+        made = process.run([*warm_words, script, pte, *words], timeout=300)
+        assert pte.is_file(), made.tail(20)
+        return pte
+
+    return export
 
 
 @pytest.fixture

@@ -29,7 +29,10 @@ from virtual_phone_root import SHELL_UID, fill_sys, make_root
 
 from model_profiling.core import process
 from model_profiling.core.errors import SetupError
+from model_profiling.runner.cache import state_root
 
+USED = {"low_power": "1", "window_animation_scale": "0.5"}
+"""Somebody's phone: some settings have a value, others never had one."""
 _INIT = Path(__file__).with_name("virtual_phone_init.py")
 _WRAPPER = """\
 #!/bin/sh
@@ -150,24 +153,15 @@ class VirtualPhone:
 
     With `qemu`, on a machine that is not aarch64 itself, every aarch64 program runs under that emulator with
     SME2, by a binfmt_misc entry of the phone's own user namespace.
-    `rootless` makes it as a user without rights must; its shell is then root of its own namespace.
     """
 
-    def __init__(
-        self,
-        server: AdbServer,
-        folder: Path,
-        *,
-        model: str = "Virtual 1",
-        qemu: Path | None = None,
-        rootless: bool = False,
-    ) -> None:
+    def __init__(self, server: AdbServer, folder: Path, model: str, *, qemu: Path | None = None) -> None:
         self.server = server
         self.root = folder / "root"
         self.log = folder / "adbd.log"
         self.link = Link()
         self._qemu = qemu
-        self._uid = 0 if rootless or qemu is not None or os.getuid() != 0 else SHELL_UID
+        self._uid = 0 if qemu is not None or os.getuid() != 0 else SHELL_UID
         self._adbd_port = 0
         self._init: subprocess.Popen[str] | None = None
         own = {"ro.product.model": model, "ro.serialno": f"VP{uuid.uuid4().hex[:10].upper()}"}
@@ -261,41 +255,31 @@ class VirtualPhone:
         done = self.shell(f"{keep}; head -c 1000000000 /dev/zero >{filler}; rm {spare}; df /data/local/tmp")
         assert "No space left" in done.stderr, done
 
-    def free_disk(self) -> None:
-        """Undo `fill_disk`."""
-        assert self.shell("rm /data/local/tmp/filler").ok
-
     # Its state, as nobody but a test can see and change it.
 
     def path(self, on_phone: str) -> Path:
         """Where a file of the phone is here (not on a small disk: that one is the phone's alone)."""
         return self.root / on_phone.lstrip("/")
 
-    def write(self, on_phone: str, text: str) -> None:
-        """Give a file of the phone, such as one in /sys, another content."""
-        self.path(on_phone).parent.mkdir(parents=True, exist_ok=True)
-        self.path(on_phone).write_text(f"{text}\n")
-
-    def settings(self, namespace: str = "global") -> dict[str, str]:
-        """Every setting that has a value."""
+    def settings(self) -> dict[str, str]:
+        """Every global setting that has a value."""
         found = {}
-        for path in sorted(self.path(f"/data/settings/{namespace}").iterdir()):
+        for path in sorted(self.path("/data/settings/global").iterdir()):
             with contextlib.suppress(FileNotFoundError):  # the phone may be changing it
                 if path.suffix != ".new":
                     found[path.name] = path.read_text().strip()
         return found
 
-    def change_setting(self, name: str, value: str | None, namespace: str = "global") -> None:
-        """Somebody else changes a setting, or deletes it."""
-        place = f"/data/settings/{namespace}/{name}"
-        self.path(place).unlink(missing_ok=True)
+    def change_setting(self, name: str, value: str | None) -> None:
+        """Somebody else changes a global setting, or deletes it."""
+        place = self.path(f"/data/settings/global/{name}")
+        place.unlink(missing_ok=True)
         if value is not None:
-            self.write(place, value)
+            place.write_text(f"{value}\n")
 
-    def refuse_settings(self, refuse: bool = True) -> None:
+    def refuse_settings(self) -> None:
         """Be a phone that lets no shell change its settings (some makers' are)."""
-        mark = self.path("/data/settings/refused")
-        mark.touch() if refuse else mark.unlink(missing_ok=True)
+        self.path("/data/settings/refused").touch()
 
     def hold(self, what: Literal["settings", "sent", "fetched"] | None = None) -> None:
         """Be a phone that finishes no change of a setting, or no file that is sent to it or fetched from it,
@@ -346,6 +330,11 @@ class VirtualPhone:
 
     def _end_of_log(self) -> str:
         return " / ".join(self.log.read_text(errors="replace").splitlines()[-3:]) or "it said nothing"
+
+
+def journals() -> list[Path]:
+    """What is to be put back on phones."""
+    return list((state_root() / "devices").glob("*.json"))
 
 
 def _wait_for(condition: Callable[[], bool], problem: str) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import re
 import shutil
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
@@ -18,7 +19,6 @@ from model_profiling.analysis.series import SeriesAnalysis
 from model_profiling.cli.main import main
 from model_profiling.config import names
 from model_profiling.config.settings import Inputs
-from model_profiling.core import process
 from model_profiling.core.errors import InputError
 from model_profiling.facts import EXPERIMENT_FACTS, MeasuredSeries, row_cells
 from model_profiling.program.language import Phase, language_model
@@ -33,12 +33,7 @@ from model_profiling.workflow.python_api import ProfileSettings
 # Adds each input to a cache of 16 rows at a position, and multiplies the whole cache: the second execution
 # sees what the first one left. The length of the input may vary.
 EXPORT = """
-import sys
-import torch
-from torch import nn
 from torch.export import Dim
-from executorch.backends.xnnpack.partition.xnnpack_partitioner import XnnpackPartitioner
-from executorch.exir import to_edge_transform_and_lower
 
 class Caching(nn.Module):
     def __init__(self):
@@ -56,24 +51,13 @@ class Caching(nn.Module):
 inputs = (torch.zeros(1, 5, dtype=torch.long), torch.tensor([0]))
 model, lengths = Caching().eval().requires_grad_(False), {1: Dim("length", max=11)}
 program = torch.export.export(model, inputs, dynamic_shapes={"tokens": lengths, "input_pos": {}})
-facts = {"get_max_context_len": 16, "get_vocab_size": 32, "use_kv_cache": True}
-lowered = to_edge_transform_and_lower(
-    program, partitioner=[XnnpackPartitioner()], constant_methods=facts, generate_etrecord=True
-)
-done = lowered.to_executorch()
-open(sys.argv[1], "wb").write(done.buffer)
-done.get_etrecord().save(sys.argv[1] + ".etrecord")
+save(program, get_max_context_len=16, get_vocab_size=32, use_kv_cache=True)
 """
 
 
 @pytest.fixture(scope="module")
-def caching(warm_words: list[str], tmp_path_factory: pytest.TempPathFactory) -> Path:
-    folder = tmp_path_factory.mktemp("feeding")
-    (folder / "export.py").write_text(EXPORT)
-    pte = folder / "caching.pte"
-    made = process.run([*warm_words, folder / "export.py", pte], timeout=300)
-    assert pte.is_file(), made.tail(20)
-    return pte
+def caching(scripted: Callable[..., Path]) -> Path:
+    return scripted("caching", EXPORT)
 
 
 def fed(pte: Path, *, runs: int = 1, state: bool = True, **inputs: object) -> Job:

@@ -9,7 +9,6 @@ from pathlib import Path
 import pytest
 from said import says
 
-from model_profiling.core import process
 from model_profiling.core.errors import InputError
 from model_profiling.program.pte import read_program
 from model_profiling.runs import Run
@@ -22,26 +21,11 @@ from model_profiling.workflow.profile import ProfileOptions, profile_one
 # the same steps, so that only the name tells which one ran.
 EXPORT = """
 import json
-import sys
-import torch
-from torch import nn
-from executorch.backends.xnnpack.partition.xnnpack_partitioner import XnnpackPartitioner
-from executorch.exir import to_edge_transform_and_lower
-
-methods, facts = json.loads(sys.argv[2]), json.loads(sys.argv[3])
 programs = {}
-for name, (rows, width, hidden) in methods.items():
+for name, (rows, width, hidden) in json.loads(sys.argv[2]).items():
     layers = nn.Sequential(nn.Linear(width, hidden), nn.ReLU(), nn.Linear(hidden, width)).eval()
     programs[name] = torch.export.export(layers, (torch.randn(rows, width),))
-lowered = to_edge_transform_and_lower(
-    programs,
-    partitioner={name: [XnnpackPartitioner()] for name in programs},
-    constant_methods=facts,
-    generate_etrecord=True,
-)
-done = lowered.to_executorch()
-open(sys.argv[1], "wb").write(done.buffer)
-done.get_etrecord().save(sys.argv[1] + ".etrecord")
+save(programs, get_vocabulary_size=32000)
 """
 Sizes = Mapping[str, tuple[int, int, int]]
 TWO: Sizes = {"prefill": (32, 64, 128), "decode": (1, 64, 128)}
@@ -50,20 +34,8 @@ Export = Callable[[str, Sizes], Path]
 
 
 @pytest.fixture(scope="module")
-def exported_methods(warm_words: list[str], tmp_path_factory: pytest.TempPathFactory) -> Export:
-    folder = tmp_path_factory.mktemp("methods")
-    script = folder / "export_methods.py"
-    script.write_text(EXPORT)
-
-    def export(name: str, methods: Sizes) -> Path:
-        pte = folder / f"{name}.pte"
-        if not pte.exists():
-            words = [pte, json.dumps(methods), json.dumps({"get_vocabulary_size": 32000})]
-            made = process.run([*warm_words, script, *words], timeout=300)
-            assert pte.is_file(), made.tail(20)
-        return pte
-
-    return export
+def exported_methods(scripted: Callable[..., Path]) -> Export:
+    return lambda name, methods: scripted(name, EXPORT, json.dumps(methods))
 
 
 def check_method(run_dir: Path, method: str, size: tuple[int, int, int]) -> None:

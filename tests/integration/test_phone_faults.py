@@ -20,12 +20,11 @@ import pytest
 from conftest import ON_ARM, missing
 from recorded_runs import make_config
 from stand_ins import started, wait_until
-from virtual_phone import AdbServer, VirtualPhone
+from virtual_phone import USED, AdbServer, VirtualPhone, journals
 
 from model_profiling.config.settings import ProfileConfig
 from model_profiling.core.errors import InputError, SetupError
 from model_profiling.core.stdio import Progress, watching
-from model_profiling.runner.cache import state_root
 from model_profiling.runs import Manifest
 from model_profiling.runs.begin import Start
 from model_profiling.runs.journal import TIMED, Entry, Journal
@@ -37,8 +36,6 @@ from model_profiling.targets.remote.android import AndroidTarget
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="virtual phones are Linux's")
 KIT = "/data/local/tmp/sme2prof-device"
-# Somebody's phone: some settings have a value, others never had one.
-USED = {"low_power": "1", "window_animation_scale": "0.5"}
 EVIDENCE = "gathering evidence" if ON_ARM else "emulating"
 LAST_STAGE = "measuring" if ON_ARM else EVIDENCE  # where times are no latencies there are no rounds
 
@@ -54,7 +51,7 @@ def shared(adb, tmp_path_factory, request) -> Iterator[VirtualPhone]:
     """One phone for all: the kit's runner is sent once."""
     qemu = None if ON_ARM else request.getfixturevalue("emulated").qemu.path
     try:
-        phone = VirtualPhone(adb, tmp_path_factory.mktemp("phone"), qemu=qemu)
+        phone = VirtualPhone(adb, tmp_path_factory.mktemp("phone"), "Virtual 1", qemu=qemu)
     except SetupError as problem:
         missing(str(problem))
         raise
@@ -133,10 +130,6 @@ class Bench:
         left = self.phone.shell(f"ls {KIT}/jobs; find {KIT} -name '*.part'").stdout
         assert not left, left
         assert not journals()
-
-
-def journals() -> list[Path]:
-    return list((state_root() / "devices").glob("*.json"))
 
 
 @pytest.fixture
@@ -310,7 +303,7 @@ def test_a_full_disk_ends_a_run_that_can_be_continued(bench: Bench) -> None:
             assert bench.phone.settings() == USED
             bench.check_nothing_left()
             assert bench.manifest.state == "interrupted"
-            bench.phone.free_disk()
+            assert bench.phone.shell("rm /data/local/tmp/filler").ok
             assert bench.entries[: len(kept)] == kept
         assert bool(bench.entries) is ON_ARM
         bench.measure(target, resume=True)

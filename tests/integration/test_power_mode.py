@@ -3,20 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from pathlib import Path
 
 import pytest
 from said import says
-from virtual_phone import VirtualPhone
+from virtual_phone import USED, VirtualPhone, journals
 
 from model_profiling.core.errors import InputError, SetupError
-from model_profiling.runner.cache import state_root
 from model_profiling.runner.machine import PowerMode
 from model_profiling.targets import TargetChoice
 from model_profiling.targets.remote.android import AndroidTarget
 
 pytestmark = pytest.mark.usefixtures("own_state")
-USED = {"low_power": "1", "window_animation_scale": "0.5"}
 SCALES = ("animator_duration_scale", "transition_animation_scale", "window_animation_scale")
 
 
@@ -32,13 +29,8 @@ def open_phone(monkeypatch: pytest.MonkeyPatch) -> Callable[..., AndroidTarget]:
 
 
 def use(phone: VirtualPhone) -> None:
-    """Somebody's phone: some settings have a value, others never had one."""
     for name, value in USED.items():
         phone.change_setting(name, value)
-
-
-def journals() -> list[Path]:
-    return list((state_root() / "devices").glob("*.json"))
 
 
 @pytest.mark.parametrize(("mode", "scale", "awake"), [("boost", "0", "15"), ("app", "1", "1")])

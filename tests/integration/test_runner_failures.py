@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import shutil
 import sys
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -28,12 +29,6 @@ from model_profiling.workflow.measure import RunOptions, run_config
 SHIMS = Path(__file__).parents[1] / "data/shims"
 # An operator that no runner of ExecuTorch's has.
 CUSTOM_OPERATOR = """
-import sys
-import torch
-from torch import nn
-from executorch.backends.xnnpack.partition.xnnpack_partitioner import XnnpackPartitioner
-from executorch.exir import to_edge_transform_and_lower
-
 library = torch.library.Library("testing", "FRAGMENT")
 library.define("twice(Tensor x) -> Tensor")
 library.define("twice.out(Tensor x, *, Tensor(a!) out) -> Tensor(a!)")
@@ -47,19 +42,13 @@ class Custom(nn.Linear):
 
 
 exported = torch.export.export(Custom(8, 8).eval(), (torch.randn(1, 8),))
-lowered = to_edge_transform_and_lower(exported, partitioner=[XnnpackPartitioner()])
-open(sys.argv[1], "wb").write(lowered.to_executorch().buffer)
+save(exported)
 """
 
 
 @pytest.fixture(scope="module")
-def custom(warm_words: list[str], tmp_path_factory: pytest.TempPathFactory) -> Path:
-    folder = tmp_path_factory.mktemp("custom")
-    script, pte = folder / "custom_operator.py", folder / "custom.pte"
-    script.write_text(CUSTOM_OPERATOR)
-    made = process.run([*warm_words, script, pte], timeout=300)
-    assert pte.is_file(), made.tail(20)
-    return pte
+def custom(scripted: Callable[..., Path]) -> Path:
+    return scripted("custom", CUSTOM_OPERATOR)
 
 
 @pytest.mark.parametrize("place", ["host", "emulated"])
