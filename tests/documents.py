@@ -45,10 +45,6 @@ class Block:
         return reason.strip() if said.strip() == "not run" else ""
 
     @property
-    def may_answer_no(self) -> bool:
-        return self.mark == "may answer no"
-
-    @property
     def where(self) -> str:
         return f"{self.page}:{self.line}"
 

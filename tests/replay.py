@@ -47,10 +47,6 @@ ARM_ONLY = "KleidiAI kernels exist on Arm only"
 _NO_USE = ProcessUse(0, 0)
 
 
-def _nothing(_job: Job) -> None:
-    """Before a job nothing happens."""
-
-
 @dataclass
 class ReplayTarget(Target):
     """`before` is called with each job and may raise what a process would; `prepare` raises `unprepared`."""
@@ -60,7 +56,7 @@ class ReplayTarget(Target):
     """Which machine it says it is; None is the one that was recorded."""
     system: PlatformName | None = None
     """And of which kind."""
-    before: Callable[[Job], None] = _nothing
+    before: Callable[[Job], object] = lambda _job: None
     unprepared: Exception | None = None
     jobs: list[Job] = field(default_factory=list)
     _turns: Counter[tuple[object, ...]] = field(default_factory=Counter)

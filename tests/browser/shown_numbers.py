@@ -196,11 +196,6 @@ def _categories(table: Shown, files: Files, row: Row, _: int) -> Told:
     return _keys(lambda *_: _changed(known), columns)(table, files, row, 0)
 
 
-def _near(shown: float, said: float, digit: float = 0.1) -> float:
-    """`shown`, where it is `said` rounded so that it adds up with its neighbours; else what is said."""
-    return shown if abs(shown - said) <= _SUMS * digit else said
-
-
 def _parts(_: Shown, files: Files, row: Row, __: int) -> Told:
     series = _headline(files)
     name = row["category"]

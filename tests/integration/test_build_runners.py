@@ -32,9 +32,9 @@ Script = Callable[..., "subprocess.CompletedProcess[str]"]
 @pytest.fixture
 def script(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Script:
     """The script as on Arm: the stand-in holds no Arm code, so it is built and run on any machine."""
-    machine = command(
-        tmp_path / "programs", "uname", f'[ "$1" = -m ] && echo {_machine()} || {_uname()} "$@"'
-    )
+    answer = "arm64" if sys.platform == "darwin" else "aarch64"
+    usual = f'[ "$1" = -m ] && echo {answer} || {shutil.which("uname")} "$@"'
+    machine = command(tmp_path / "programs", "uname", usual)
     monkeypatch.setenv("PATH", f"{machine.parent}{os.pathsep}{os.environ['PATH']}")
     for name in ("CC", "CXX", "ANDROID_NDK", "EXECUTORCH_DIR"):
         monkeypatch.delenv(name, raising=False)
@@ -51,14 +51,6 @@ def script(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Script:
         )
 
     return call
-
-
-def _machine() -> str:
-    return "arm64" if sys.platform == "darwin" else "aarch64"
-
-
-def _uname() -> str | None:
-    return shutil.which("uname")
 
 
 @pytest.fixture

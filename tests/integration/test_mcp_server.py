@@ -6,7 +6,7 @@ import functools
 import json
 import shutil
 import sys
-from collections.abc import Awaitable, Callable, Iterator
+from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
@@ -312,12 +312,6 @@ def test_jobs_end_with_the_client_and_with_the_server(root: Path, exported, kill
     wait_until(lambda: not _running(own.name), "its job's end", 30)
 
 
-def in_own_loop(work: Callable[[], Awaitable[Any]]) -> Any:
-    """In a thread of its own: a browser of other tests keeps a loop running in this one."""
-    with ThreadPoolExecutor(1) as pool:
-        return pool.submit(anyio.run, work).result()
-
-
 @pytest.mark.quick
 @pytest.mark.parametrize("mode", ["legacy", "auto"])
 def test_a_server_that_only_reads_offers_no_jobs(root: Path, mode: str) -> None:
@@ -329,7 +323,8 @@ def test_a_server_that_only_reads_offers_no_jobs(root: Path, mode: str) -> None:
             assert refused.is_error
             return [tool.name for tool in (await client.list_tools()).tools]
 
-    assert in_own_loop(offered) == [*TO_READ, *ABOUT_JOBS]
+    with ThreadPoolExecutor(1) as pool:  # a browser of other tests keeps a loop running in this one
+        assert pool.submit(anyio.run, offered).result() == [*TO_READ, *ABOUT_JOBS]
 
 
 def test_without_the_extra_one_line_says_what_to_install(sme2prof, monkeypatch, tmp_path) -> None:

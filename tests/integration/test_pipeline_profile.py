@@ -16,6 +16,7 @@ from said import says
 
 import model_profiling
 from model_profiling.core.errors import ExportError, InputError
+from model_profiling.core.stdio import Progress
 from model_profiling.runner.features import host_features
 from model_profiling.targets.host import HostTarget
 from model_profiling.workflow.profile import QUICK, ProfileOptions, find_or_export, make_config
@@ -136,12 +137,9 @@ def test_a_registered_model_is_exported_once(exported, tmp_path: Path) -> None:
         (artifacts / path.name).write_bytes(path.read_bytes())
     stages: list[str] = []
 
-    class Noted:
+    class Noted(Progress):
         def stage(self, text: str) -> None:
             stages.append(text)
-
-        def advance(self, done: int, total: int, text: str = "") -> None:
-            """Not looked at."""
 
     found = find_or_export("toy_cnn", ProfileOptions(outdir=tmp_path), Noted())
     assert found == artifacts / made.pte.name and stages == [f"using {found}"]

@@ -29,8 +29,10 @@ from model_profiling.targets import Job, LockstepJob, LockstepOutcome
 from model_profiling.targets.emulated import EmulatedTarget
 from model_profiling.targets.host import HostTarget
 
-TYPED, STATEFUL = (f"{ROOT}/tests/models/unseen.py:{factory}" for factory in ("typed", "counter"))
-STACKS = ROOT / "tests/models/stacks.py"
+TYPED, STATEFUL, *LAYERS = (
+    f"{ROOT}/tests/models/unseen.py:{factory}"
+    for factory in ("typed", "counter", "six_layers", "seven_layers")
+)
 LINUX_ONLY = pytest.mark.skipif(sys.platform != "linux", reason="it looks into Linux's /proc")
 ENDLESS = ("--cycles", "4000000000", "--turn-length", "1")
 
@@ -215,7 +217,7 @@ def test_one_thread_runs_before_ordinary_programs_and_several_beside_them(start:
 
 @pytest.mark.usefixtures("two_cores")
 def test_threads_that_share_their_cores_are_told_so_after_two_launches(sme2prof, exported, tmp_path) -> None:
-    programs = [exported(f"{STACKS}:{name}").pte for name in ("lower", "higher")]
+    programs = [exported(layers).pte for layers in LAYERS]
     words = ("--threads", 2, "--target", "host", "--outdir", tmp_path / "both", "--json")
     # Sessions of their own: Linux shares a core among sessions, not processes, where there are terminals.
     endless = [sys.executable, "-c", "while True: pass"]

@@ -11,7 +11,7 @@ from pathlib import Path
 from xml.etree import ElementTree
 
 import pytest
-from recorded_runs import INT8, X86_64, Json, copied, edit, load
+from recorded_runs import ARM, EMULATED, INT8, X86_64, Json, edit, load
 
 from model_profiling.analysis.operators import Operator
 from model_profiling.analysis.structure import operator_changes
@@ -27,17 +27,15 @@ MOPA = "kai_run_matmul_clamp_f16_f16p2vlx2_f16p2vlx2_2vlx2vl_sme2_mopa"
 
 
 @pytest.fixture
-def emulated(arm_home: Path, tmp_path: Path) -> tuple[Path, Path]:
+def emulated(emulated_run: Path) -> tuple[Path, Path]:
     """An emulated run and a copy of it to change."""
-    run = arm_home / "runs" / "xnnpack_fp16" / "emulated"
-    return run, copied(arm_home, tmp_path / "b") / "runs" / "xnnpack_fp16" / "emulated"
+    return EMULATED, emulated_run
 
 
 @pytest.fixture
-def linux(arm_home: Path, tmp_path: Path) -> tuple[Path, Path]:
+def linux(arm_run: Path) -> tuple[Path, Path]:
     """The same of a run on a CPU without SME2, which keeps what emulation proved."""
-    run = arm_home / "runs" / "xnnpack_fp16" / "linux"
-    return run, copied(arm_home, tmp_path / "b") / "runs" / "xnnpack_fp16" / "linux"
+    return ARM, arm_run
 
 
 def judged(a: Path, b: Path) -> Comparison:

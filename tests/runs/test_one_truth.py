@@ -95,14 +95,11 @@ def assert_the_page_says(data: ReportData, text: str, expected: Stated) -> None:
         return
     shown = [row for rows in tables(section(page, "Latency"), "comparison") for row in rows]
     assert [(row[0].removesuffix(" (with the tracer)"), row[-1]) for row in shown] == expected
-    in_text = [line for line in section_of(text, "Latency") if line.startswith("|") and line.endswith("|")]
+    section_of_page = text.partition("\n## Latency\n")[2].partition("\n## ")[0].splitlines()
+    in_text = [line for line in section_of_page if line.startswith("|") and line.endswith("|")]
     for label, verdict in expected:
         escaped = label.replace("|", r"\|")
         assert any(line.startswith(f"| {escaped}") and line.endswith(f"| {verdict} |") for line in in_text)
-
-
-def section_of(text: str, heading: str) -> list[str]:
-    return text.partition(f"\n## {heading}\n")[2].partition("\n## ")[0].splitlines()
 
 
 def make_run(case: Case, run_dir: Path) -> None:

@@ -181,7 +181,8 @@ def made(hint: Any, within: tuple[Any, ...] = ()) -> Any:
     """A value of this type with as many texts in it as it can hold, all of them private."""
     origin, inner = get_origin(hint), get_args(hint)
     if dataclasses.is_dataclass(hint):
-        fields = {name: made(each, (*within, hint)) for name, each in _own_hints(hint)}
+        hints, own = get_type_hints(hint), (field.name for field in dataclasses.fields(hint))
+        fields = {name: made(hints[name], (*within, hint)) for name in own}
         return hint(**fields)  # type: ignore[operator]
     if origin in (Literal, Union, UnionType):
         return inner[0] if origin is Literal else None if inner[0] in within else made(inner[0], within)
@@ -192,11 +193,6 @@ def made(hint: Any, within: tuple[Any, ...] = ()) -> Any:
     if isinstance(hint, type) and issubclass(hint, Enum):
         return next(iter(hint))
     return {str: f"CANARY {FOLDERS}", object: f"CANARY {FOLDERS}", Path: Path("CANARY")}.get(hint) or hint(1)
-
-
-def _own_hints(kind: Any) -> Iterator[tuple[str, Any]]:
-    hints = get_type_hints(kind)
-    return ((field.name, hints[field.name]) for field in dataclasses.fields(kind))
 
 
 @pytest.mark.parametrize("kind", RECORDS)

@@ -10,7 +10,6 @@ import pytest
 from recorded_runs import RUNS, copied, edit, load
 from said import says
 
-from model_profiling.analysis.operators import DumpAnalysis
 from model_profiling.core import process
 from model_profiling.runs import Times
 from model_profiling.workflow.analyse import analyse
@@ -37,10 +36,6 @@ def timelines(run_dir: Path) -> list[Path]:
 
 def dump_of(run_dir: Path) -> Path:
     return next(path for name in ("on", "baseline") for path in run_dir.glob(f"*_{name}/*_t1.etdump"))
-
-
-def only_dump(source: Path) -> DumpAnalysis:
-    return analyse(source).series[0].first
 
 
 def refused(done: process.Completed, why: str) -> bool:
@@ -95,12 +90,6 @@ def test_csv_files_taken_out_of_an_emulated_run_stay_emulated(emulated: Path, tm
     )
 
 
-def rename_experiments(run_dir: Path) -> None:
-    """Take the word `emulated` out of every file's and folder's name."""
-    for path in sorted(run_dir.rglob("*emulated*"), reverse=True):
-        path.rename(path.with_name(path.name.replace("emulated", "linux")))
-
-
 @pytest.mark.parametrize("kept", ["metrics.json", "analysis_summary.json", "*_exec_ops_stats.csv"])
 def test_a_removed_manifest_does_not_unmask_emulated_times(
     emulated: Path, sme2prof, entry, kept: str
@@ -109,7 +98,8 @@ def test_a_removed_manifest_does_not_unmask_emulated_times(
         if pattern != kept:
             for path in emulated.rglob(pattern):
                 path.unlink()
-    rename_experiments(emulated)
+    for path in sorted(emulated.rglob("*emulated*"), reverse=True):  # no name has the word any more
+        path.rename(path.with_name(path.name.replace("emulated", "linux")))
     if kept == "analysis_summary.json":
         text = (emulated / kept).read_text()
         (emulated / kept).write_text(text.replace("emulated_sme2", "linux_sme2"))
@@ -122,7 +112,7 @@ def test_a_removed_manifest_does_not_unmask_emulated_times(
         assert "emulated run" in done.stderr
         summary = load(emulated / "analysis_summary.json")
         assert {entry["times"] for entry in summary["series"]} == {"emulated"}
-    assert only_dump(dump_of(emulated)).times is Times.EMULATED
+    assert analyse(dump_of(emulated)).series[0].first.times is Times.EMULATED
 
 
 def test_a_run_s_kernel_view_has_every_pair(runs: Path) -> None:

@@ -51,17 +51,14 @@ def interrupt_after(count: int) -> Callable[[Job], None]:
     return before
 
 
-def about_sme2(data: ReportData) -> list[str]:
-    """Advice that takes a difference between SME2 on and off for granted."""
-    return [finding.id for finding in data.findings if "sme2" in finding.id]
-
-
 def assert_not_comparable(data: ReportData) -> None:
     """The one answer about SME2 on a CPU without it: it is measured once."""
     found = [pair for pair in data.pairs if pair.pair.baseline.threads == pair.pair.candidate.threads]
     assert not found and data.has_sme2 is False
     assert any(result.experiment.endswith("baseline") for result in data.run.results)
-    assert not about_sme2(data)
+    assert not [finding.id for finding in data.findings if "sme2" in finding.id], (
+        "advice takes it for granted"
+    )
 
 
 def test_analyze_on_a_cpu_without_sme2_compares_nothing_and_advises_nothing_about_it(

@@ -37,13 +37,9 @@ def test_a_script_without_the_kits_packages_says_what_it_needs(path: Path, tmp_p
     assert path in CASES or (line.startswith(f"error: {path.name} ") and "clone of the kit" in line)
 
 
-def _copied_kit(folder: Path) -> Path:
-    ignored = shutil.ignore_patterns("__pycache__", "out_*")
-    return Path(shutil.copytree(KIT, folder / "model_profiling", ignore=ignored))
-
-
 def test_scripts_started_by_the_system_s_python_use_the_clone_s_environment(tmp_path: Path) -> None:
-    kit = _copied_kit(tmp_path)
+    ignored = shutil.ignore_patterns("__pycache__", "out_*")
+    kit = Path(shutil.copytree(KIT, tmp_path / "model_profiling", ignore=ignored))
     folder = tmp_path / ".venv" / "bin"
     used = command(folder, "python", f'echo used >&2; exec {sys.executable} "$@"')
     system = [sys._base_executable, "-E", "-S"]

@@ -35,11 +35,6 @@ def dump(*events: ProfileEvent, runs: int = 1) -> bytes:
     return Dump((block,) * runs, write_defaults=False, size_prefixed=True).to_bytes()
 
 
-def own_name(name: str | None, delegate_id: int, delegate_name: str | None) -> str:
-    """The rule Inspector follows."""
-    return str(delegate_id) if delegate_id != -1 else delegate_name or name or ""
-
-
 def texts(table: EventTable, column: np.ndarray) -> list[str | None]:
     return list(table.text(column))
 
@@ -52,7 +47,10 @@ def test_everything_written_is_read_back(written: Dump) -> None:
 
     profile = [(index, each) for index, each in rows if isinstance(each, ProfileEvent)]
     assert table.block.tolist() == [index for index, _ in profile]
-    assert texts(table, table.name) == [own_name(e.name, e.delegate_id, e.delegate_name) for _, e in profile]
+    as_inspector = [
+        str(e.delegate_id) if e.delegate_id != -1 else e.delegate_name or e.name for _, e in profile
+    ]
+    assert texts(table, table.name) == [name or "" for name in as_inspector]
     assert texts(table, table.delegate_name) == [e.delegate_name or None for _, e in profile]
     for field in ("chain_index", "instruction_id", "delegate_id"):
         assert getattr(table, field).tolist() == [getattr(e, field) for _, e in profile]

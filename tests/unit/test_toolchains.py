@@ -14,7 +14,7 @@ from stand_ins import command, served
 
 from model_profiling.core import process
 from model_profiling.core.errors import SetupError
-from model_profiling.core.stdio import current_progress, watching
+from model_profiling.core.stdio import Progress, current_progress, watching
 from model_profiling.runner import compilers, fetching
 from model_profiling.runner.features import AARCH64_LINUX, AARCH64_MACOS, Platform, this_platform
 from model_profiling.runner.fetching import fix_for
@@ -148,34 +148,27 @@ WHEEL = "large-1.0-py3-none-any.whl"
 SIZE = 8_000_000
 
 
-def make_wheel(path: Path) -> None:
-    info = "large-1.0.dist-info"
-    with zipfile.ZipFile(path, "w") as wheel:
-        wheel.writestr("large.py", "#" * SIZE)
-        wheel.writestr(f"{info}/METADATA", "Metadata-Version: 2.1\nName: large\nVersion: 1.0\n")
-        wheel.writestr(f"{info}/WHEEL", "Wheel-Version: 1.0\nRoot-Is-Purelib: true\nTag: py3-none-any\n")
-        wheel.writestr(f"{info}/RECORD", "")
-
-
 @pytest.fixture
 def index(tmp_path: Path) -> Iterator[str]:
     page = tmp_path / "site" / "simple" / "large" / "index.html"
     page.parent.mkdir(parents=True)
     page.write_text(f'<html><body><a href="/{WHEEL}">{WHEEL}</a></body></html>')
-    make_wheel(tmp_path / "site" / WHEEL)
+    info = "large-1.0.dist-info"
+    with zipfile.ZipFile(tmp_path / "site" / WHEEL, "w") as wheel:
+        wheel.writestr("large.py", "#" * SIZE)
+        wheel.writestr(f"{info}/METADATA", "Metadata-Version: 2.1\nName: large\nVersion: 1.0\n")
+        wheel.writestr(f"{info}/WHEEL", "Wheel-Version: 1.0\nRoot-Is-Purelib: true\nTag: py3-none-any\n")
+        wheel.writestr(f"{info}/RECORD", "")
     with served(tmp_path / "site") as address:
         yield f"{address}/simple"
 
 
-class Kept:
+class Kept(Progress):
     def __init__(self) -> None:
         self.stages: list[str] = []
 
     def stage(self, text: str) -> None:
         self.stages.append(text)
-
-    def advance(self, done: int, total: int, text: str = "") -> None:
-        del done, total, text
 
 
 @pytest.fixture
