@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 
 from model_profiling.core.errors import FormatError, InputError, ProfilingError, RunError, SetupError
@@ -188,54 +188,18 @@ def beside(result: RunnerResult, files: Path) -> RunnerResult:
     return replace(result, outputs=tuple(outputs))
 
 
-# The files that a job may leave where it runs, and their size limits. Nothing else is brought back.
+# The files that a job may leave where it runs. Nothing else is brought back.
 
-# All turns of a launch that lasts a day, as text.
-_RESULT_BYTES = 256 << 20
-# A dump is a FlatBuffer, which cannot be larger.
-_DUMP_BYTES = 2 << 30
-# All samples that the runner keeps, about 60 characters each.
-_SEEN_BYTES = 64 << 20
-# The largest tensor that today's Arm devices hold beside the program that made it.
-_OUTPUT_BYTES = 2 << 30
 MOST_FILES = 1000
 """Of one job; programs have a few outputs, those with a cache of past tokens about a hundred."""
+MOST_FILE_BYTES = 2 << 30
+"""A dump is a FlatBuffer, which cannot be larger; neither can a tensor beside the program that made it."""
 MOST_BYTES = 8 << 30
+LEFT = (RESULT, SEEN, ETDUMP, BOUNDARIES, f"{OUTPUTS}[0-9]*.bin")
+"""How their names end, as a shell finds them."""
 
 
-@dataclass(frozen=True, slots=True)
-class ExpectedFile:
-    """A file name: `start`, a number if there are `several`, and `end`."""
-
-    start: str
-    end: str
-    most_bytes: int
-    several: bool = False
-
-    def is_called(self, name: str) -> bool:
-        number = "[0-9]{1,3}" if self.several else ""
-        return re.fullmatch(f"{re.escape(self.start)}{number}{re.escape(self.end)}", name) is not None
-
-
-def expected_files(job: Job, stem: str) -> tuple[ExpectedFile, ...]:
-    expected = [] if job.runner_path else [ExpectedFile(stem, RESULT, _RESULT_BYTES)]
-    if job.sample_hz:
-        expected.append(ExpectedFile(stem, SEEN, _SEEN_BYTES))
-    return (*expected, *_of_program(job, stem))
-
-
-def expected_files_of_launch(job: LockstepJob, stem: str) -> tuple[ExpectedFile, ...]:
-    """Return the files that a launch leaves: its own result, and what each program was asked to keep."""
-    programs = (_of_program(child, child_files(stem, number)) for number, child in enumerate(job.jobs))
-    return (ExpectedFile(stem, RESULT, _RESULT_BYTES), *(file for files in programs for file in files))
-
-
-def _of_program(job: Job, stem: str) -> list[ExpectedFile]:
-    dump = [ExpectedFile(stem, ETDUMP, _DUMP_BYTES)] if job.etdump else []
-    if job.etdump and job.runner_path is None:
-        # Eight bytes per operator; a dump holds many more.
-        dump.append(ExpectedFile(stem, BOUNDARIES, _DUMP_BYTES))
-    outputs = (
-        [ExpectedFile(f"{stem}{OUTPUTS}", ".bin", _OUTPUT_BYTES, several=True)] if job.save_outputs else []
-    )
-    return [*dump, *outputs]
+def is_left_by_job(name: str, stem: str) -> bool:
+    """Whether a job or launch with this `stem` may leave a file of this name."""
+    endings = "|".join((*map(re.escape, LEFT[:-1]), rf"{OUTPUTS}[0-9]{{1,3}}\.bin"))
+    return re.fullmatch(rf"{re.escape(stem)}(?:_child[0-9]{{1,6}})?(?:{endings})", name) is not None

@@ -20,13 +20,7 @@ from model_profiling.core.process import Completed
 from model_profiling.runner.build import RunnerBuild
 from model_profiling.runner.features import closure
 from model_profiling.runner.machine import MachineFacts, PlatformName, TargetChoice
-from model_profiling.targets.collect import (
-    ExpectedFile,
-    collect,
-    collect_lockstep,
-    expected_files,
-    expected_files_of_launch,
-)
+from model_profiling.targets.collect import collect, collect_lockstep
 from model_profiling.targets.job import (
     BOUNDARIES,
     ETDUMP,
@@ -129,7 +123,7 @@ class Target(ABC):
                     timeout=job.timeout_s + (_GRACE_S if own is None else 0.0),
                     cores=job.cpu_affinity,
                 )
-                _bring(route.transport, done, folder, expected_files(fitted, stem), into / stem)
+                _bring(route.transport, done, folder, into / stem)
             if own is None or not is_before_1_3(done):
                 break
         outcome = collect(fitted, done, into / stem, route.code)
@@ -156,7 +150,7 @@ class Target(ABC):
                 timeout=job.timeout_s + _GRACE_S,
                 cores=job.cpu_affinity,
             )
-            _bring(route.transport, done, folder, expected_files_of_launch(job, stem), into / stem)
+            _bring(route.transport, done, folder, into / stem)
         return collect_lockstep(job, done, into / stem)
 
     def why_not_lockstep(self, jobs: Sequence[Job]) -> str | None:
@@ -209,8 +203,8 @@ class Transport:
         words = (*pinned(cores, os.cpu_count(), "this machine"), *self.prefix, *argv)
         return process.run(words, timeout=timeout, leaves_nothing=True)
 
-    def fetch(self, folder: str, wanted: Sequence[ExpectedFile], into: Path) -> None:
-        """Bring the `wanted` files of a job's folder to `into`; leave the rest."""
+    def fetch(self, folder: str, to: Path) -> None:
+        """Bring the files that a job left in its folder, to `to` plus a suffix; leave the rest."""
 
     def remove(self, folder: str) -> None:
         """Remove a job's folder. A lost machine is not an error here: running the job already reported it."""
@@ -263,13 +257,11 @@ def _sent(
         transport.remove(folder)
 
 
-def _bring(
-    transport: Transport, done: Completed, folder: str, left: Sequence[ExpectedFile], to: Path
-) -> None:
-    """Keep the log of a process and, if it ended well, the files it `left`, as `to` plus a suffix."""
+def _bring(transport: Transport, done: Completed, folder: str, to: Path) -> None:
+    """Keep the log of a process and, if it ended well, the files it left, as `to` plus a suffix."""
     files.write_text(Path(f"{to}{LOG}"), f"$ {shlex.join(done.argv)}\n{done.stdout}{done.stderr}")
     if done.ok:
-        transport.fetch(folder, left, to.parent)
+        transport.fetch(folder, to)
 
 
 def check_job(job: Job) -> None:

@@ -15,7 +15,7 @@ from model_profiling.core import files
 from model_profiling.core.errors import FormatError, InputError, ProfilingError, SetupError
 from model_profiling.core.formatting import plural, size
 from model_profiling.core.process import Completed
-from model_profiling.targets.collect import MOST_BYTES, MOST_FILES, ExpectedFile
+from model_profiling.targets.collect import MOST_BYTES, MOST_FILE_BYTES, MOST_FILES, is_left_by_job
 from model_profiling.targets.execution import Transport, pinned
 from model_profiling.targets.remote import scripts
 from model_profiling.targets.remote.shell import LinkLost, Shell, last_line, meaning_of
@@ -175,25 +175,22 @@ class RemoteFolder(Transport):
         typed = (*self.shell.link.shown, *words)
         return replace(answer, argv=typed, timed_out=answer.returncode == _TIME_LIMIT)
 
-    def fetch(self, folder: str, wanted: Sequence[ExpectedFile], into: Path) -> None:
-        """Bring the `wanted` files of `folder` to `into`, each whole or not at all."""
-        listed = self.shell.script(scripts.list_files(folder, wanted), timeout=_LOOK_S)
+    def fetch(self, folder: str, to: Path) -> None:
+        """Bring the job's files, each whole or not at all."""
+        listed = self.shell.script(scripts.list_files(folder, to.name), timeout=_LOOK_S)
         if not listed.ok:
             raise LinkLost(f"what the job left on {self.shell.title} is gone", "run it again")
-        offered = [self._offered(line, wanted) for line in filter(None, listed.stdout.split("\n"))]
+        offered = [self._offered(line, to.name) for line in filter(None, listed.stdout.split("\n"))]
         names = {name for name, _ in offered}
         whole = sum(content.size for _, content in offered)
         if len(names) < len(offered) or len(names) > MOST_FILES or whole > MOST_BYTES:
             raise self._no_job_leaves(f"{plural(len(offered), 'file')}, {size(whole)} together")
         for name, content in offered:
-            self._fetch_one(f"{folder}/{name}", into / name, content)
+            self._fetch_one(f"{folder}/{name}", to.parent / name, content)
 
-    def _offered(self, line: str, wanted: Sequence[ExpectedFile]) -> tuple[str, Content]:
+    def _offered(self, line: str, stem: str) -> tuple[str, Content]:
         match = re.fullmatch(r"([0-9]{1,16}) ([0-9a-f]{64}) ([^/]{1,255})", line)
-        fits = match and [
-            file for file in wanted if file.is_called(match[3]) and int(match[1]) <= file.most_bytes
-        ]
-        if match is None or not fits:
+        if match is None or int(match[1]) > MOST_FILE_BYTES or not is_left_by_job(match[3], stem):
             raise self._no_job_leaves(line.removeprefix(f"{scripts.ODD} ")[:80])
         return match[3], Content(int(match[1]), match[2])
 

@@ -10,7 +10,7 @@ import math
 import shlex
 from collections.abc import Mapping, Sequence
 
-from model_profiling.targets.collect import ExpectedFile
+from model_profiling.targets.collect import LEFT, MOST_FILE_BYTES
 
 quoted = shlex.quote
 
@@ -71,19 +71,15 @@ ODD = "odd"
 """Printed for something that has an expected name but is not a file, or is too large."""
 
 
-def list_files(folder: str, wanted: Sequence[ExpectedFile]) -> str:
-    """Print a line for each `wanted` file in `folder`: its size, SHA-256 and name."""
-    return f"cd {quoted(folder)} || exit; {''.join(map(_listed, wanted))}true"
-
-
-def _listed(file: ExpectedFile) -> str:
-    names = f"./{quoted(file.start)}{'[0-9]*' if file.several else ''}{quoted(file.end)}"
+def list_files(folder: str, stem: str) -> str:
+    """Print a line for each file that a job with this `stem` left in `folder`: its size, SHA-256 and name."""
+    names = " ".join(f"./{quoted(stem)}*{ending}" for ending in LEFT)
     # Check before reading: a sparse file takes no space, and for ever to read.
-    small = f'[ -f "$f" ] && [ ! -L "$f" ] && [ -n "$(find "$f" -prune -size -{file.most_bytes + 1}c)" ]'
+    small = f'[ -f "$f" ] && [ ! -L "$f" ] && [ -n "$(find "$f" -prune -size -{MOST_FILE_BYTES + 1}c)" ]'
     line = f'{_facts("$f")} && echo "$1 $2 ${{f#./}}"'
     return (
-        f'for f in {names}; do if [ -e "$f" ] || [ -L "$f" ]; then '
-        f'if {small}; then {line}; else echo "{ODD} ${{f#./}}"; fi; fi; done; '
+        f'cd {quoted(folder)} || exit; for f in {names}; do if [ -e "$f" ] || [ -L "$f" ]; then '
+        f'if {small}; then {line}; else echo "{ODD} ${{f#./}}"; fi; fi; done; true'
     )
 
 
