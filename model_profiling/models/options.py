@@ -21,18 +21,13 @@ MARK = "@"
 
 @dataclass(frozen=True, slots=True)
 class ModelOption:
-    """A keyword of a model's class: a positive whole number or `default`, or a file if that is None."""
+    """A keyword of a model's class: a positive whole number or `default`."""
 
     name: str
-    default: int | None
+    default: int
     meaning: str
 
-    def read(self, model: str, text: str) -> int | Path:
-        if self.default is None:
-            path = Path(text).expanduser()
-            if not path.is_file():
-                raise InputError(f"{self.name} of '{model}': there is no file {path}", "correct the path")
-            return path
+    def read(self, model: str, text: str) -> int:
         if text != str(self.default) and not re.fullmatch(r"[1-9]\d{0,8}", text):
             raise InputError(
                 f"{self.name} of '{model}' is '{text}'",
@@ -42,8 +37,8 @@ class ModelOption:
 
     @property
     def shown(self) -> str:
-        """`size=1024`, `checkpoint=FILE`."""
-        return f"{self.name}={'FILE' if self.default is None else self.default}"
+        """`size=1024`."""
+        return f"{self.name}={self.default}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,7 +46,7 @@ class Chosen:
     """A registered model, and the options that differ from its defaults."""
 
     model: str
-    values: Mapping[str, int | Path]
+    values: Mapping[str, int]
 
     @property
     def source(self) -> str:
@@ -61,17 +56,11 @@ class Chosen:
 
     @property
     def file_name(self) -> str:
-        words = [self.model]
-        for key, value in self.values.items():
-            if isinstance(value, Path):
-                words += [key, re.sub("[^A-Za-z0-9]+", "_", value.stem).strip("_")]
-            else:
-                words.append(f"{key}{value}")
-        return "_".join(words)
+        return "_".join((self.model, *(f"{key}{value}" for key, value in self.values.items())))
 
 
 def chosen_options(model: str, text: str, declared: Iterable[ModelOption]) -> Chosen:
-    """Parse `size=512,checkpoint=FILE`; the result has the order in which the model declares its options."""
+    """Parse `size=512,layers=2`; the result has the order in which the model declares its options."""
     options = {option.name: option for option in declared}
     spelled = ",".join(option.shown for option in options.values())
     usage = f"write {model}{MARK}{spelled}" if spelled else f"write only {model}: it has no options"
