@@ -8,6 +8,7 @@ from functools import partial
 from pathlib import Path
 
 import pytest
+import torch
 
 from model_profiling.core.errors import InputError
 from model_profiling.export import export_model
