@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
@@ -19,79 +19,55 @@ from model_profiling.core.records import csv_line, csv_text
 from model_profiling.facts import OPERATOR_FACTS, OperatorRow, row_cells
 from model_profiling.program.category import operator_type
 
-# CSV text from numpy columns, one column at a time: a 1,000-run timeline has a quarter million rows.
-# Rows are built in a byte matrix with a fixed-width field per column; removing the unused zero bytes leaves
-# the text. Numbers are exact: fixed-point integers with the point inserted, never floats.
+# CSV text from numpy columns: a 1,000-run timeline has a quarter million rows. Some rows at a time become a
+# matrix of bytes with a field of fixed width per column; removing the unused zero bytes leaves the text.
+# Numbers are exact: fixed-point integers with the point inserted, never floats.
 
 Bytes = NDArray[np.uint8]
+CsvColumn = Callable[[slice], Bytes]
+"""The fields of some rows."""
 
 _ROWS_AT_ONCE = 1 << 14
-_COMMA, _MINUS, _POINT, _NEWLINE, _ZERO = (ord(mark) for mark in ",-.\n0")
-
-
-class TextColumn:
-    """Row i holds `texts[codes[i]]`; a text may contain several adjacent fields (see `csv_line`)."""
-
-    def __init__(self, codes: Int64, texts: Sequence[str]) -> None:
-        encoded = [text.encode("utf-8", "backslashreplace") for text in texts]
-        self._codes = codes
-        self._table = np.zeros((len(encoded), max(map(len, encoded), default=0)), np.uint8)
-        for row, text in enumerate(encoded):
-            self._table[row, : len(text)] = np.frombuffer(text, np.uint8)
-        self.rows = len(codes)
-        self.width = self._table.shape[1]
-
-    def write(self, part: slice, place: Bytes) -> None:
-        place[:] = self._table[self._codes[part]]
-
-
-class NumberColumn:
-    """Row i holds `values[i]` with its last `decimals` digits after the point, or nothing if `empty[i]`."""
-
-    def __init__(self, values: Int64, decimals: int = 0, empty: NDArray[np.bool_] | None = None) -> None:
-        self._values, self._decimals, self._empty = values, decimals, empty
-        most = max(int(values.max(initial=0)), -int(values.min(initial=0)))
-        self._digits = max(len(str(most)), decimals + 1)
-        self.rows = len(values)
-        self.width = 1 + self._digits + (decimals > 0)
-
-    def write(self, part: slice, place: Bytes) -> None:
-        """Write digits from the last to the first, and a sign before all; leading zeros stay empty."""
-        values = self._values[part]
-        left, columns = np.abs(values), iter(range(self.width - 1, 0, -1))
-        for digit in range(self._digits):
-            if digit == self._decimals > 0:
-                place[:, next(columns)] = _POINT
-            rest, last = np.divmod(left, 10)
-            shown = (left > 0) | (digit <= self._decimals)
-            place[:, next(columns)] = np.where(shown, last + _ZERO, 0)
-            left = rest
-        place[:, 0] = np.where(values < 0, _MINUS, 0)
-        if self._empty is not None:
-            place[self._empty[part]] = 0
-
-
-CsvColumn = TextColumn | NumberColumn
+_COMMA, _MINUS, _POINT, _NEWLINE, _ZERO = np.frombuffer(b",-.\n0", np.uint8)
 EXACT_CALL = "true boundaries"
 """Kind of a delegate call whose operators have their true times."""
 
 
-def csv_bytes(header: Sequence[str], columns: Sequence[CsvColumn]) -> Iterator[bytes]:
+def text_column(codes: Int64, texts: Iterable[str]) -> CsvColumn:
+    """Row i holds `texts[codes[i]]`; a text may contain several adjacent fields (see `csv_line`)."""
+    encoded = np.array([text.encode("utf-8", "backslashreplace") for text in texts] or [b""])
+    letters = encoded.view(np.uint8).reshape(len(encoded), -1)
+    return lambda part: letters[codes[part]]
+
+
+def number_column(values: Int64, decimals: int = 0, empty: NDArray[np.bool_] | None = None) -> CsvColumn:
+    """Row i holds `values[i]` with its last `decimals` digits after the point, or nothing if `empty[i]`."""
+
+    def write(part: slice) -> Bytes:
+        left, fields = np.abs(values[part]), []
+        for digit in range(max(len(str(left.max(initial=0))), decimals + 1)):
+            if digit == decimals > 0:
+                fields.append(np.full(len(left), _POINT))
+            (left, last), shown = np.divmod(left, 10), (left > 0) | (digit <= decimals)
+            fields.append(np.where(shown, last.astype(np.uint8) + _ZERO, np.uint8(0)))
+        fields.append(np.where(values[part] < 0, _MINUS, np.uint8(0)))
+        letters = np.stack(fields[::-1], axis=1)
+        if empty is not None:
+            letters[empty[part]] = 0
+        return letters
+
+    return write
+
+
+def csv_bytes(header: Sequence[str], rows: int, columns: Sequence[CsvColumn]) -> Iterator[bytes]:
     yield f"{csv_line(header)}\n".encode("utf-8", "backslashreplace")
-    rows = columns[0].rows
-    sheet = np.zeros((min(rows, _ROWS_AT_ONCE), sum(column.width + 1 for column in columns)), np.uint8)
-    places = []
-    edge = 0
-    for column in columns:
-        places.append(sheet[:, edge : edge + column.width])
-        edge += column.width + 1
-        sheet[:, edge - 1] = _COMMA
-    sheet[:, -1] = _NEWLINE
+    ends = [*[_COMMA] * (len(columns) - 1), _NEWLINE]
     for begin in range(0, rows, _ROWS_AT_ONCE):
         part = slice(begin, min(begin + _ROWS_AT_ONCE, rows))
-        for column, place in zip(columns, places, strict=True):
-            column.write(part, place[: part.stop - begin])
-        yield sheet[: part.stop - begin].tobytes().translate(None, b"\0")
+        fields = [column(part) for column in columns]
+        after = [np.full((part.stop - begin, 1), end) for end in ends]
+        sheet = np.hstack([piece for pair in zip(fields, after, strict=True) for piece in pair])
+        yield sheet.tobytes().translate(None, b"\0")
 
 
 TIMELINE_COLUMNS = (
@@ -157,13 +133,13 @@ def write_timeline(path: Path, dump: DumpAnalysis, model_id: str, run: int | Non
     Loading, warm-up and unfinished runs are left out. The `self_ms` of a run's rows add up to its
     `Method::execute`; `pct_total` is the share of that duration, and rows contain each other.
     """
-    columns = _timeline_columns(dump, model_id, run)
+    rows, columns = _timeline_columns(dump, model_id, run)
     with files.replacing(path) as part, part.open("wb") as stream:
-        for piece in csv_bytes(TIMELINE_COLUMNS, columns):
+        for piece in csv_bytes(TIMELINE_COLUMNS, rows, columns):
             stream.write(piece)
 
 
-def _timeline_columns(dump: DumpAnalysis, model_id: str, run: int | None) -> list[CsvColumn]:
+def _timeline_columns(dump: DumpAnalysis, model_id: str, run: int | None) -> tuple[int, list[CsvColumn]]:
     heads: dict[str, int] = {}
     tails: dict[str, int] = {}
     parts = []
@@ -177,26 +153,26 @@ def _timeline_columns(dump: DumpAnalysis, model_id: str, run: int | None) -> lis
         columns = [column[order] for column in columns]
     runs, head, start, duration, own, e2e, node, block, tail = columns
     blocks = [csv_line((name,)) if name else "" for name in dump.attribution.block_names]
-    return [
-        TextColumn(head, tuple(heads)),
-        NumberColumn(start, 3),
-        NumberColumn(start + duration, 3),
-        NumberColumn(duration, 6),
+    return len(runs), [
+        text_column(head, heads),
+        number_column(start, 3),
+        number_column(start + duration, 3),
+        number_column(duration, 6),
         _percent(duration, e2e),
-        NumberColumn(node),
-        NumberColumn(runs),
-        TextColumn(block, blocks),
-        NumberColumn(own, 6),
-        TextColumn(tail, tuple(tails)),
+        number_column(node),
+        number_column(runs),
+        text_column(block, blocks),
+        number_column(own, 6),
+        text_column(tail, tails),
     ]
 
 
-def _percent(part: Int64, whole: Int64) -> NumberColumn:
+def _percent(part: Int64, whole: Int64) -> CsvColumn:
     """Return percentages with four decimals; empty where `whole` is not positive."""
     none = whole <= 0
     # A damaged dump may contain a duration too large for an int64.
     share = np.clip(part * 1e6 / np.where(none, 1, whole), -1e15, 1e15)
-    return NumberColumn(np.rint(share).astype(np.int64), 4, empty=none)
+    return number_column(np.rint(share).astype(np.int64), 4, empty=none)
 
 
 def _group_rows(

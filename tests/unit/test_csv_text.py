@@ -20,7 +20,7 @@ from model_profiling.config.series import Series
 from model_profiling.core.errors import FormatError, ProfilingError
 from model_profiling.core.records import csv_line, csv_text, own_cell, read_rows, read_table, safe_cell
 from model_profiling.etdump import read_etdump
-from model_profiling.report.csv_files import NumberColumn, TextColumn, csv_bytes, write_csv_files
+from model_profiling.report.csv_files import csv_bytes, number_column, text_column, write_csv_files
 from model_profiling.runs import run
 
 numbers = st.integers(-(2**63) + 1, 2**63 - 1) | st.integers(-20_000, 20_000)
@@ -33,9 +33,9 @@ def test_numbers_and_texts_come_back_as_they_were(rows, decimals: int) -> None:
     empty = np.array([blank for _, blank, _ in rows], bool)
     texts = ("plain", 'with, comma and "quotes"', "ünïcode\nand a line")
     codes = np.array([code for _, _, code in rows], np.int64)
-    told = TextColumn(codes, tuple(csv_line((text,)) for text in texts))
-    columns = [NumberColumn(values, decimals, empty), told, NumberColumn(values)]
-    made = b"".join(csv_bytes(("a", "b", "c"), columns)).decode()
+    told = text_column(codes, tuple(csv_line((text,)) for text in texts))
+    columns = [number_column(values, decimals, empty), told, number_column(values)]
+    made = b"".join(csv_bytes(("a", "b", "c"), len(rows), columns)).decode()
     header, *read = csv.reader(io.StringIO(made, newline=""))
     assert header == ["a", "b", "c"] and len(read) == len(rows)
     for (value, blank, code), (number, text, whole) in zip(rows, read, strict=True):
@@ -110,5 +110,5 @@ def test_a_table_that_is_not_whole_or_longer_than_is_formatted_at_once() -> None
         list(read_rows(f"{'9' * 200_000}\n", "x.csv", "make it again"))
     assert list(read_rows("a\0b,c\n", "x.csv", "")) == [["ab", "c"]]
     values = np.arange(-40_000, 40_000, dtype=np.int64)
-    made = b"".join(csv_bytes(("n",), [NumberColumn(values, 3)])).decode().splitlines()
+    made = b"".join(csv_bytes(("n",), len(values), [number_column(values, 3)])).decode().splitlines()
     assert made[1:] == [f"{Decimal(int(value)).scaleb(-3):.3f}" for value in values]
