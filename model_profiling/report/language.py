@@ -37,6 +37,10 @@ class PhaseLatency:
     high_ms: float | None = None
     measured: Measure = "wall time, unchecked"
 
+    @property
+    def side(self) -> tuple[str, int]:
+        return self.experiment, self.threads
+
     def tokens_per_s(self, tokens: int) -> float:
         return tokens * 1e3 / self.median_ms
 
@@ -143,6 +147,19 @@ class Language:
     def spoken_of(self) -> tuple[LanguageCase, ...]:
         """What the answers speak of: the longest prompt, and the answer's first token."""
         return (*self.of("prompt")[-1:], *self.of("answer")[:1])
+
+    @property
+    def sides(self) -> Mapping[tuple[str, int], str]:
+        """Every series with what tells it from the others, such as `SME2 on, 2 threads`; empty if alone."""
+        known = {latency.side: latency.sme2 for case in self.cases for latency in case.latencies}
+        words: dict[bool | None, str] = {True: "SME2 on", False: "SME2 off"}
+        several = len({threads for _, threads in known}) > 1
+        return {
+            (name, threads): f"{words.get(sme2, name)}{f', {threads} threads' if several else ''}"
+            if len(known) > 1
+            else ""
+            for (name, threads), sme2 in known.items()
+        }
 
     @property
     def timed(self) -> bool:
@@ -286,35 +303,20 @@ def language_document(found: Language) -> list[doc.Block]:
 
 def language_table(found: Language) -> doc.Block:
     """One row for each case; SME2 on and off are columns if both were measured."""
-    sides = list(
-        dict.fromkeys((each.experiment, each.threads) for case in found.cases for each in case.latencies)
-    )
-    headers = ["case"]
-    for experiment, threads in sides:
-        name = _side(found, experiment, threads) if len(sides) > 1 else ""
-        headers += [f"{what}, {name}" if name else what for what in ("ms", "tokens/s")]
+    headers = [
+        f"{what}, {name}" if name else what for name in found.sides.values() for what in ("ms", "tokens/s")
+    ]
     rows = []
     for case in found.cases:
-        row = [case.name]
-        known = {(each.experiment, each.threads): each for each in case.latencies}
-        for side in sides:
-            latency = known.get(side)
+        row, known = [case.name], {latency.side: latency for latency in case.latencies}
+        for latency in map(known.get, found.sides):
             row += (
                 [milliseconds(latency.median_ms), latency.rate(case.tokens, "")]
                 if latency
                 else [MISSING, MISSING]
             )
-        row.append(_sme2_cell(case))
-        rows.append(row)
-    headers.append("SME2")
-    return doc.make_table(headers, rows, numbers=range(1, len(headers) - 1))
-
-
-def _side(found: Language, experiment: str, threads: int) -> str:
-    sme2 = {each.sme2 for case in found.cases for each in case.latencies if each.experiment == experiment}
-    word = {True: "SME2 on", False: "SME2 off"}.get(next(iter(sme2), None), experiment)  # type: ignore[arg-type]
-    many = len({each.threads for case in found.cases for each in case.latencies}) > 1
-    return f"{word}{f', {threads} threads' if many else ''}"
+        rows.append([*row, _sme2_cell(case)])
+    return doc.make_table(["case", *headers, "SME2"], rows, numbers=range(1, len(headers) + 1))
 
 
 def _sme2_cell(case: LanguageCase) -> str:
@@ -343,44 +345,28 @@ def _notes(found: Language) -> Iterator[str]:
 
 def _rate_chart(found: Language) -> doc.Chart | None:
     """Tokens per second of the answer over the position in the cache."""
-    several = len({(each.experiment, each.threads) for case in found.cases for each in case.latencies}) > 1
+    places = {side: place for place, side in enumerate(found.sides)}
     rows: list[draw.Row] = []
     for case in found.of("answer"):
         for each in case.latencies:
-            name = _side(found, each.experiment, each.threads) if several else ""
+            name = draw.named(found.sides[each.side] or found.cpu)
             rows.append(
                 {
-                    "series": draw.named(name or found.cpu),
+                    **draw.band(len(rows), 0.48, 0.9),
+                    "series": name,
                     "position": case.position,
-                    "rate": each.tokens_per_s(1),
+                    "value": each.tokens_per_s(1),
                     "low": 1e3 / (each.high_ms or each.median_ms),
                     "high": 1e3 / (each.low_ms or each.median_ms),
-                    "_text": short_rate(each.tokens_per_s(1)),
+                    "_colour": draw.series_colour(places[each.side]),
+                    "_label": f"{short_rate(each.tokens_per_s(1))} tokens/s at {case.position} ({name})",
                 }
             )
     if len({row["position"] for row in rows}) < 2:
         return None
-    sides = dict.fromkeys(str(row["series"]) for row in rows)
-    colours = {name: draw.series_colour(place) for place, name in enumerate(sides)}
-    colour = draw.palette("series", colours, columns=1, labelLimit=320)  # names of series are long
-    x: draw.Channel = {
-        "type": "ordinal",
-        "title": "tokens before it",
-        "axis": {"labelAngle": 0},
-        "scale": {"type": "point", "padding": 0.6},
-    }
-    top = max(1e3 / (each.low_ms or each.median_ms) for case in found.of("answer") for each in case.latencies)
-    y = draw.axis("tokens per second", {"domain": [0, top * 1.08], "nice": False}, tickCount=5)
-    tip = {"series": "series", "position": "position", "rate": "tokens/s", "low": "from", "high": "to"}
-    own: draw.Layer = {"x": "position", "color": colour}
-    layers = [
-        draw.layer("rows", "line", y="rate", strokeWidth=2, opacity=0.6, **own),
-        draw.layer("rows", "rule", y="low", y2="high", strokeWidth=2, **own),
-        draw.layer("rows", "point", y="rate", tip=tip, filled=True, size=90, opacity=1, **own),
-        draw.layer(
-            "rows", "text", x="position", y="rate", text="_text", align="left", dx=10, baseline="middle"
-        ),
-    ]
-    said = ", ".join(f"{row['_text']} tokens/s at {row['position']} ({row['series']})" for row in rows)
-    spec = draw.layered({"rows": rows}, layers, x, y)
-    return doc.Chart("tokens", "Tokens per second over the context", f"{said}.", spec, "llm.json")
+    tip = {"series": "series", "position": "tokens before it", "low": "from", "high": "to"}
+    interval = draw.layer("rows", "rule", x="low", x2="high", y="_middle", strokeWidth=2)
+    title, unit = "Tokens per second over the context", "tokens per second; line: its interval"
+    return draw.bars(
+        rows, "tokens", title, unit, "llm.json", colour=draw.OWN_COLOUR, tip=tip, over=[interval]
+    )

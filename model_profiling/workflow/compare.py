@@ -245,32 +245,30 @@ def compare(
     Files that cannot be used, or that have no experiment in common, are an `InputError`; that times may not
     be compared is an answer with its reason, not an error.
     """
-    limits = cost_limits(memory_limit, load_limit)
-    gated = asked_gates(limit, fail_on, limits)
+    gated, limits = asked_gates(limit, fail_on, memory_limit, load_limit)
     ours, theirs = (load_measurement(as_path(path), times) for path in (a, b))
     return compare_sides(
         ours, theirs, limit=limit, across_machines=across_machines, gated=gated, limits=limits
     )
 
 
-def cost_limits(memory: float | None, load: float | None) -> dict[Aspect, float]:
-    """Return the limits that are asked for."""
-    asked: tuple[tuple[Aspect, float | None], ...] = ("memory", memory), ("load", load)
-    for _, limit in asked:
-        asked_gates(limit, ())
-    return {aspect: limit for aspect, limit in asked if limit is not None}
-
-
 def asked_gates(
-    limit: float | None, fail_on: Iterable[Aspect], limits: Iterable[Aspect] = ()
-) -> tuple[Aspect, ...]:
-    """Return the gates in their fixed order; called before anything is read, so that errors come early."""
-    if limit is not None and not 0 <= limit < math.inf:
-        raise InputError(f"{limit:g} is not a regression limit", "give a share of 0 or more")
+    limit: float | None = None,
+    fail_on: Iterable[Aspect] = (),
+    memory_limit: float | None = None,
+    load_limit: float | None = None,
+) -> tuple[tuple[Aspect, ...], dict[Aspect, float]]:
+    """Return the gates apart from time in their fixed order, and the limits of those that have one; called
+    before anything is read, so that errors come early."""
+    costs: dict[Aspect, float | None] = {"memory": memory_limit, "load": load_limit}
+    limits = {aspect: share for aspect, share in costs.items() if share is not None}
+    for share in (limit or 0.0, *limits.values()):
+        if not 0 <= share < math.inf:
+            raise InputError(f"{share:g} is not a regression limit", "give a share of 0 or more")
     aspects = set(fail_on)
     if unknown := aspects.difference(CHANGES):
         raise InputError(f"unknown kind of change '{sorted(unknown)[0]}'", f"name {listing(CHANGES)}")
-    return (*(aspect for aspect in CHANGES if aspect in aspects), *limits)
+    return (*(aspect for aspect in CHANGES if aspect in aspects), *limits), limits
 
 
 def compare_sides(

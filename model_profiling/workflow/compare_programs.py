@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import tempfile
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from model_profiling.analysis.structure import Aspect
 from model_profiling.config import names
 from model_profiling.config.series import Series, WarningLine, warning_lines
 from model_profiling.config.settings import Experiment, ProfileConfig, Schedule
@@ -17,7 +16,7 @@ from model_profiling.export import ExportResult, export_model
 from model_profiling.report.comparison import Comparison
 from model_profiling.runs.begin import check_folder, check_startable
 from model_profiling.targets import Target, TargetChoice, open_target, plan_targets
-from model_profiling.workflow.compare import asked_gates, compare, cost_limits
+from model_profiling.workflow.compare import asked_gates, compare
 from model_profiling.workflow.measure import RunOptions, run_together
 from model_profiling.workflow.profile import ProfileOptions, ProgramCase, find_or_export, one_case
 
@@ -53,21 +52,16 @@ def compare_programs(
     b: Path,
     options: ProfileOptions,
     run: RunOptions | None = None,
-    *,
-    limit: float | None = None,
-    fail_on: Iterable[Aspect] = (),
-    memory_limit: float | None = None,
-    load_limit: float | None = None,
+    **gates: Any,
 ) -> ProgramsCompared:
-    """Measure both programs in the same launches and judge B against A. The runs are kept in the `outdir` of
-    `options` (default `out_compare/<A>_vs_<B>`, with the case if one is chosen), one folder each, like any
-    other runs."""
+    """Measure both programs in the same launches and judge B against A, with the `gates` of `compare`. The
+    runs are kept in the `outdir` of `options` (default `out_compare/<A>_vs_<B>`, with the case if one is
+    chosen), one folder each, like any other runs."""
     programs = [find_or_export(str(path)) for path in (a, b)]
     cases = [one_case(program, options) for program in programs]
     place = open_target(plan_targets(options.target).main)
-    limits = cost_limits(memory_limit, load_limit)
-    gates = asked_gates(limit, fail_on, limits)
-    if not place.timings_are_latency and (limit is not None or limits or not gates):
+    gated, limits = asked_gates(**gates)
+    if not place.timings_are_latency and (gates.get("limit") is not None or limits or not gated):
         raise InputError(
             f"times on target {place.name} are not latencies: they cannot be compared",
             "compare kernels or structure instead (--fail-on-change), or "
@@ -84,14 +78,7 @@ def compare_programs(
         for program, root, case in zip(programs, roots, cases, strict=True)
     ]
     ours, theirs = run_together(configs, place, run or RunOptions())
-    comparison = compare(
-        ours.run_dir,
-        theirs.run_dir,
-        limit=limit,
-        fail_on=fail_on,
-        memory_limit=memory_limit,
-        load_limit=load_limit,
-    )
+    comparison = compare(ours.run_dir, theirs.run_dir, **gates)
     comparison = replace(
         comparison, a=replace(comparison.a, name=str(a)), b=replace(comparison.b, name=str(b))
     )

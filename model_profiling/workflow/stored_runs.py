@@ -110,7 +110,7 @@ def compare_with_baseline(
 ) -> Comparison:
     """Judge the latencies of the run in `b` against those of one of `store`, with the same statistics as any
     two runs. A store has no operator times of every round and no events: only latencies are compared."""
-    gated = asked_gates(limit, ())
+    asked_gates(limit)
     judged = judged_run(b, device)
     row = find_baseline(store, baseline, judged, across_machines=across_machines)
     measured = row["measured_at"] or row["added_at"]
@@ -121,7 +121,6 @@ def compare_with_baseline(
         load_measurement(judged["run_dir"]),
         limit=limit,
         across_machines=across_machines,
-        gated=gated,
     )
 
 
