@@ -113,7 +113,7 @@ def test_a_program_that_is_not_what_pytorch_computes_is_profiled_with_a_word(exp
         (["nothing.pte"], "no program nothing.pte;"),
         (["toy_cnnn", "--target", "host"], "'toy_cnn'"),
         (["{pte}", "--dtype", "int8"], "; --dtype "),
-        (["toy_cnn", "--outdir", "{pte}"], ".pte is a file"),
+        (["toy_cnn", "--outdir", "{pte}"], ".pte is not a folder"),
         (["toy_cnn", "--target", "andriod"], "'andriod'; choose from auto, host, emulated"),
         (["toy_cnn", "--target", "moon"], "'moon'; choose from auto, host, emulated"),
         (["toy_cnn", "--threads", "1,one"], "such as 1,2,4"),
