@@ -16,7 +16,7 @@ from said import says
 
 import model_profiling
 from model_profiling.core.errors import ExportError, InputError
-from model_profiling.core.stdio import Progress
+from model_profiling.core.stdio import Progress, watching
 from model_profiling.runner.features import host_features
 from model_profiling.targets.host import HostTarget
 from model_profiling.workflow.profile import QUICK, ProfileOptions, find_or_export, make_config
@@ -141,10 +141,11 @@ def test_a_registered_model_is_exported_once(exported, tmp_path: Path) -> None:
         def stage(self, text: str) -> None:
             stages.append(text)
 
-    found = find_or_export("toy_cnn", ProfileOptions(outdir=tmp_path), Noted())
-    assert found == artifacts / made.pte.name and stages == [f"using {found}"]
-    found.write_bytes(found.read_bytes() + b"\0")
-    again = find_or_export("toy_cnn", ProfileOptions(outdir=tmp_path), Noted())
+    with watching(Noted()):
+        found = find_or_export("toy_cnn", ProfileOptions(outdir=tmp_path))
+        assert found == artifacts / made.pte.name and stages == [f"using {found}"]
+        found.write_bytes(found.read_bytes() + b"\0")
+        again = find_or_export("toy_cnn", ProfileOptions(outdir=tmp_path))
     assert again.read_bytes() == made.pte.read_bytes()
     steps = [stage for stage in stages if "fp32" in stage and not stage.startswith("using")]
     assert [step.split()[0] for step in steps] == ["tracing", "lowering", "checking"], "each names the format"
