@@ -26,7 +26,7 @@ from attack.finds import PartResult, as_json, as_text
 from attack.live_run import Ended
 from attack.readers import BY_NAME, READERS
 
-from model_profiling.config.reading import check_config
+from model_profiling.config.reading import ConfigError, load_config
 from model_profiling.core.errors import FormatError, ProfilingError
 from model_profiling.runner.samples import read_samples
 
@@ -240,7 +240,9 @@ def test_a_path_that_no_system_takes_is_a_problem_of_the_config(tmp_path: Path, 
     if key != "runner_path":
         config[key] = path
     (tmp_path / "c.json").write_text(json.dumps(config))
-    (problem,) = check_config(tmp_path / "c.json", files=False)
+    with pytest.raises(ConfigError) as refusal:
+        load_config(tmp_path / "c.json", files=False)
+    (problem,) = refusal.value.problems
     assert key in problem.text
     assert "too long" in problem.text or "at most 4095" in problem.fix
 
@@ -250,7 +252,9 @@ def test_a_runner_with_a_zero_character_is_a_problem_of_the_config(tmp_path: Pat
     (tmp_path / "c.json").write_text(
         json.dumps({"model": "m.pte", "output_root": "o", "experiments": experiments})
     )
-    (problem,) = check_config(tmp_path / "c.json", files=False)
+    with pytest.raises(ConfigError) as refusal:
+        load_config(tmp_path / "c.json", files=False)
+    (problem,) = refusal.value.problems
     says(problem.text, "runner_path", "not a path")
 
 

@@ -312,7 +312,8 @@ def own_models(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     monkeypatch.setattr(models, "__path__", list(models.__path__))
     before, loaded = dict(registry._entries), set(sys.modules)
     yield
-    registry.keep_entries(before)
+    registry._entries.clear()
+    registry._entries.update(before)
     for name in set(sys.modules) - loaded:
         if name.startswith("model_profiling.models."):
             del sys.modules[name]

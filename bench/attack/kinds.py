@@ -15,7 +15,7 @@ from urllib.parse import quote
 
 from attack.reader import RUN, Reader
 from model_profiling.config import names
-from model_profiling.config.reading import check_config
+from model_profiling.config.reading import load_config
 from model_profiling.core.errors import InputError
 from model_profiling.validation.validate import validate
 from model_profiling.workflow.analyse import analyse, write_analysis
@@ -74,7 +74,7 @@ VERBS: dict[str, Callable[[Path], object]] = {
     "view": page_to_view,
     "list": lambda run: page_to_view(run.parent),
     "compare": lambda run: compare(run, RUN),
-    "config": lambda run: check_config(run / names.CONFIG, files=False),
+    "config": lambda run: load_config(run / names.CONFIG, files=False),
 }
 
 _WRITTEN = (

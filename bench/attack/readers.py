@@ -18,7 +18,7 @@ from attack.verb_readers import OF_VERBS
 from model_profiling.analysis.kernels import kernel_uses, read_kernels_csv
 from model_profiling.compat.timelines import analyse_timeline, read_latencies
 from model_profiling.config import names
-from model_profiling.config.reading import check_config
+from model_profiling.config.reading import load_config
 from model_profiling.core.records import read_record
 from model_profiling.etdump import read_boundaries, read_etdump
 from model_profiling.program.delegates import delegate_named
@@ -220,7 +220,7 @@ READERS: tuple[Reader, ...] = (
         "json",
         300,
         found("runs/*/config.json"),
-        at(names.CONFIG, lambda path: check_config(path, files=False)),
+        at(names.CONFIG, lambda path: load_config(path, files=False)),
     ),
     Reader(
         "result",

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -146,16 +147,7 @@ def _facts(runs: Sequence[ReportData]) -> dict[str, object]:
 
 
 def _tool_facts(tool_files: Sequence[ToolFiles]) -> dict[str, object]:
-    listed = [
-        {
-            "tool": made.tool,
-            "files": [str(path) for path in made.files],
-            "open": made.opens,
-            "left_out": made.left_out,
-        }
-        for made in tool_files
-    ]
-    return {"for_tools": listed} if listed else {}
+    return {"for_tools": [asdict(made) for made in tool_files]} if tool_files else {}
 
 
 def _say_shared(shared: Shared, as_json: bool) -> None:

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import NoReturn
 
 from model_profiling.core.formatting import in_short, printable
+from model_profiling.core.stdio import checked_output
 
 
 def start(name: str, *arguments: object, **options: object) -> int:
@@ -20,7 +21,7 @@ def start(name: str, *arguments: object, **options: object) -> int:
         cure = "run setup_repo.sh in a clone of the kit, and use its .venv/bin/python"
         sys.stderr.write(f"error: {Path(sys.argv[0]).name} needs the Python module {missing.name}; {cure}\n")
         return 2
-    return int(script(*arguments, **options))
+    return checked_output(script)(*arguments, **options)
 
 
 class ArgumentParser(argparse.ArgumentParser):

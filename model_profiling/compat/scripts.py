@@ -19,26 +19,11 @@ from model_profiling.compat import ArgumentParser
 from model_profiling.config import names
 from model_profiling.core import files
 from model_profiling.core.errors import InputError
-from model_profiling.core.stdio import checked_output, shown_progress
+from model_profiling.core.stdio import shown_progress
 from model_profiling.runner.machine import target_kinds
 
 _COMBINED = "combined_report.md"
 _SYSTEMS = {"darwin": ("a Mac", "mac_pipeline.py"), "linux": ("Linux", "linux_pipeline.py")}
-
-
-def output_file(named: str) -> Path:
-    return _as_argument(frame.output_file, named)
-
-
-def output_folder(named: str) -> Path:
-    return _as_argument(frame.output_folder, named)
-
-
-def _as_argument(convert: Callable[[str], Path], named: str) -> Path:
-    try:
-        return convert(named)
-    except InputError as problem:
-        raise argparse.ArgumentTypeError(str(problem)) from problem
 
 
 def tool_parser(description: str | None) -> argparse.ArgumentParser:
@@ -54,13 +39,15 @@ def tool_parser(description: str | None) -> argparse.ArgumentParser:
     )
 
 
-@checked_output
-def run_tool(work: Callable[[argparse.Namespace], int | None], options: argparse.Namespace) -> int:
-    """Do the work of a tool; a failure is one line and exit code 2."""
-    return run_reporting_failures(lambda: work(options))
+def run_tool(
+    work: Callable[[argparse.Namespace], int | None],
+    parser: argparse.ArgumentParser,
+    argv: Sequence[str] | None = None,
+) -> int:
+    """Do the work of a tool; a failure, also of an argument, is one line and exit code 2."""
+    return run_reporting_failures(lambda: work(parser.parse_args(argv)))
 
 
-@checked_output
 def run_script(command: str, option: str, description: str | None) -> int:
     """Run `command` on what `option` names; other options are the command's."""
     parser = _parser_of(command, description)
@@ -69,7 +56,6 @@ def run_script(command: str, option: str, description: str | None) -> int:
     return sme2prof([command, options.run_dir, *rest])
 
 
-@checked_output
 def run_pipeline(
     description: str | None, *, system: str = "", android: bool = False, argv: Sequence[str] | None = None
 ) -> int:
@@ -99,7 +85,6 @@ def run_pipeline(
     return sme2prof(["run", options.config, *only, *rest])
 
 
-@checked_output
 def run_combined_report(description: str | None, argv: Sequence[str] | None = None) -> int:
     """Several runs on one page: any number, or a Mac's and a phone's, of which one may be missing; their page
     is written beside them by default."""
@@ -124,7 +109,6 @@ def run_combined_report(description: str | None, argv: Sequence[str] | None = No
     return sme2prof(["report", *options.run_dirs, *map(str, there), *_with(("--out", str(page)), rest)])
 
 
-@checked_output
 def run_export(description: str | None, argv: Sequence[str] | None = None) -> int:
     """Export the model that --model names; --quantize means int8 and warns if --dtype says otherwise."""
     parser = _parser_of("export", description)
@@ -154,7 +138,6 @@ def _with(defaults: Sequence[str], rest: Sequence[str]) -> list[str]:
     return [*rest, *(() if given else defaults)]
 
 
-@checked_output
 def validate_pipeline(description: str | None) -> int:
     """Check what the config that --config names needs and, if it has run already, its results."""
     from model_profiling.config.reading import load_config
@@ -169,14 +152,13 @@ def validate_pipeline(description: str | None) -> int:
     return sme2prof(["validate", str(run_dir), *rest])
 
 
-@checked_output
 def generate_config(description: str | None) -> int:
     parser = tool_parser(description)
     parser.add_argument("--model", type=Path, help="the exported program (.pte); asked for if it is missing")
-    parser.add_argument("--output", type=output_file, help="file or folder to write (default: config.json)")
+    parser.add_argument("--output", type=frame.output_file, help="file or folder (default: config.json)")
     parser.add_argument("--target", help=f"where to measure: {', '.join(target_kinds())} (default: auto)")
     parser.add_argument("--force", action="store_true", help="replace the file if it exists")
-    return run_tool(_generate_config, parser.parse_args())
+    return run_tool(_generate_config, parser)
 
 
 def _generate_config(options: argparse.Namespace) -> None:
@@ -206,7 +188,6 @@ def _generate_config(options: argparse.Namespace) -> None:
 _NAMES = {"darwin": "mac", "linux": "linux"}
 
 
-@checked_output
 def run_quick_test(description: str | None) -> int:
     # Where the documents look for it when this runs from the repository.
     usual = Path("model_profiling" if Path("model_profiling").is_dir() else "", "out_toy_cnn")
@@ -218,8 +199,8 @@ def run_quick_test(description: str | None) -> int:
         help="the system that this must run on; android: the phone that adb sees",
     )
     parser.add_argument("--dtype", default="fp16", choices=("fp32", "fp16", "int8"))
-    parser.add_argument("--outdir", type=output_folder, default=usual, help="default: %(default)s")
-    return run_tool(_test, parser.parse_args())
+    parser.add_argument("--outdir", type=frame.output_folder, default=usual, help="default: %(default)s")
+    return run_tool(_test, parser)
 
 
 def _test(options: argparse.Namespace) -> int:

@@ -17,8 +17,8 @@ from model_profiling.analysis.kernels import (
 )
 from model_profiling.analysis.pairing import Pairing, pair_series
 from model_profiling.analysis.series import SeriesAnalysis, series_of
-from model_profiling.cli.frame import say, say_wrote, warn
-from model_profiling.compat.scripts import output_file, output_folder, run_tool, tool_parser
+from model_profiling.cli.frame import output_file, output_folder, say, say_wrote, warn
+from model_profiling.compat.scripts import run_tool, tool_parser
 from model_profiling.compat.timelines import (
     analyse_timeline,
     check_latencies,
@@ -31,7 +31,6 @@ from model_profiling.config.series import Series
 from model_profiling.core import files
 from model_profiling.core.errors import InputError, ProfilingError
 from model_profiling.core.formatting import speedup
-from model_profiling.core.stdio import checked_output
 from model_profiling.facts import CATEGORY_CHANGE_FACTS, OPERATOR_CHANGE_FACTS, Change, row_cells
 from model_profiling.program.etrecord import read_etrecord
 from model_profiling.report.breakdown import pair_table
@@ -41,13 +40,10 @@ from model_profiling.report.run_report import KernelSection, evidence_of_file, k
 from model_profiling.report.sections import changes_table, series_blocks
 from model_profiling.runner.xnnpack_log import read_xnntrace
 from model_profiling.runs import Times
-from model_profiling.runs.times import Timed, compare_timed
 from model_profiling.statistics.measure import LatencySummary, latency_warnings, summarize
-from model_profiling.statistics.speedup import Speedup
 from model_profiling.workflow.analyse import analyse
 
 
-@checked_output
 def etdump_to_csv(description: str | None, argv: Sequence[str] | None = None) -> int:
     parser = tool_parser(description)
     parser.add_argument("--etdump", type=Path, required=True, help="the dump to read")
@@ -58,7 +54,7 @@ def etdump_to_csv(description: str | None, argv: Sequence[str] | None = None) ->
     parser.add_argument("--run-index", type=int, default=0, help="the run of the timeline (default 0)")
     parser.add_argument("--all-runs", action="store_true", help="a timeline of all runs, and one of run 0")
     parser.add_argument("--model-id", help="text for the column model_id (default: the dump's name)")
-    return run_tool(_convert, parser.parse_args(argv))
+    return run_tool(_convert, parser, argv)
 
 
 def _convert(options: argparse.Namespace) -> None:
@@ -96,7 +92,6 @@ def _write_tables(options: argparse.Namespace, series: SeriesAnalysis) -> list[P
     return written
 
 
-@checked_output
 def analyze_etdump_csv(description: str | None, argv: Sequence[str] | None = None) -> int:
     parser = tool_parser(description)
     parser.add_argument("--timeline-csv", type=Path, nargs="+", required=True, help="a timeline CSV file")
@@ -106,7 +101,7 @@ def analyze_etdump_csv(description: str | None, argv: Sequence[str] | None = Non
     parser.add_argument("--output-dir", type=output_folder, help="folder for the summaries as CSV")
     parser.add_argument("--model-name", help="prefix of the names of written files")
     parser.add_argument("-v", "--verbose", action="store_true", help="also list the longest operators")
-    return run_tool(_find_bottlenecks, parser.parse_args(argv))
+    return run_tool(_find_bottlenecks, parser, argv)
 
 
 def _find_bottlenecks(options: argparse.Namespace) -> None:
@@ -160,13 +155,12 @@ def _one(option: str, paths: list[Path]) -> Path:
     return paths[0]
 
 
-@checked_output
 def xnntrace_to_kernels(description: str | None, argv: Sequence[str] | None = None) -> int:
     parser = tool_parser(description)
     parser.add_argument("--xnntrace", type=Path, required=True, help="the runner's log, or an Android logcat")
     parser.add_argument("--out", type=output_file, required=True, help="the kernels.csv to write")
     parser.add_argument("--model-id", help="first column of every row (default: the log's name)")
-    return run_tool(_list_kernels, parser.parse_args(argv))
+    return run_tool(_list_kernels, parser, argv)
 
 
 def _list_kernels(options: argparse.Namespace) -> None:
@@ -177,7 +171,6 @@ def _list_kernels(options: argparse.Namespace) -> None:
         warn(f"the kit cannot read the kernel name {name}")
 
 
-@checked_output
 def generate_kernel_view(description: str | None, argv: Sequence[str] | None = None) -> int:
     parser = tool_parser(description)
     what = "kernels.csv or log of the run with SME2"
@@ -188,7 +181,7 @@ def generate_kernel_view(description: str | None, argv: Sequence[str] | None = N
         "--filter-op", default="", help="only kernels with this in their name or role, e.g. gemm"
     )
     parser.add_argument("--title", default="Kernel view", help="the first heading")
-    return run_tool(_write_view, parser.parse_args(argv))
+    return run_tool(_write_view, parser, argv)
 
 
 def _write_view(options: argparse.Namespace) -> None:
@@ -209,7 +202,6 @@ def _uses_in(path: Path) -> tuple[KernelUse, ...]:
     return kernel_uses(read_xnntrace(path, follow=True))
 
 
-@checked_output
 def robust_latency_analysis(description: str | None, argv: Sequence[str] | None = None) -> int:
     parser = tool_parser(description)
     parser.add_argument(
@@ -220,7 +212,7 @@ def robust_latency_analysis(description: str | None, argv: Sequence[str] | None 
     parser.add_argument("--name2", help="name of the second file")
     parser.add_argument("--output-dir", type=output_folder, help="folder for <name>_robust_stats.json")
     parser.add_argument("--verbose", action="store_true", help="also print every latency")
-    return run_tool(_analyse, parser.parse_args(argv))
+    return run_tool(_analyse, parser, argv)
 
 
 @dataclass(frozen=True, slots=True)
@@ -250,17 +242,12 @@ def _analyse(options: argparse.Namespace) -> None:
     for side in sides:
         for warning in latency_warnings([side.latencies]):
             say(f"warning: {side.name}: {warning}")
-    written = {f"{sides[0].path.stem}_robust_stats.json": _statistics(sides[0])}
     if options.compare:
-        before, after = (Timed((side.latencies,)) for side in sides)
-        why_not = why_not_compared(*(side.path for side in sides))
-        speedup = compare_timed(before, after, same_run=False, not_comparable=why_not)
-        say(f"{sides[1].name} compared with {sides[0].name}: {speedup.verdict.value} ({speedup.reason})")
-        name = "_vs_".join(side.path.stem for side in sides)
-        written[f"{name}_robust_comparison.json"] = _comparison(sides[0], sides[1], speedup)
-    for name, content in written.items() if options.output_dir else ():
-        files.write_json(options.output_dir / name, content)
-        say_wrote(options.output_dir / name)
+        say("One process each gives no verdict; `sme2prof compare` of the two runs does.")
+    if options.output_dir:
+        written = options.output_dir / f"{sides[0].path.stem}_robust_stats.json"
+        files.write_json(written, _statistics(sides[0]))
+        say_wrote(written)
 
 
 _FIELDS = ("median", "mean", "minimum", "p5", "p95", "p99", "maximum", "mad")
@@ -295,18 +282,3 @@ def _statistics(side: _NamedFile) -> dict[str, object]:
         "latencies_ms": side.latencies,
         "warnings": [asdict(warning) for warning in latency_warnings([side.latencies])],
     }
-
-
-def _comparison(first: _NamedFile, second: _NamedFile, speedup: Speedup) -> dict[str, object]:
-    """Both sides and the speedup of the second; the verdict says whether it is more than noise."""
-    sides = {
-        f"config{number}": {
-            "name": side.name,
-            "median_ms": side.summary.median,
-            "cv_percent": 100 * side.summary.cv,
-            "count": side.summary.count,
-        }
-        for number, side in enumerate((first, second), 1)
-    }
-    ratios = {"median_based": first.summary.median / second.summary.median}
-    return {"schema_version": 1, **sides, "speedup": {**ratios, **speedup.as_dict()}}

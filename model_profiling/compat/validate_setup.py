@@ -10,12 +10,11 @@ from pathlib import Path
 
 from model_profiling.compat import ArgumentParser
 from model_profiling.core.formatting import printable
-from model_profiling.core.stdio import checked_output, end_like_ctrl_c
+from model_profiling.core.stdio import end_like_ctrl_c
 from model_profiling.doctor import examine, prerequisites
 from model_profiling.doctor.checks import program_checks
 
 
-@checked_output
 def validate_setup(description: str | None) -> int:
     parser = ArgumentParser(description=description, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument(

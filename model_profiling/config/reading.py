@@ -149,14 +149,6 @@ def load_config(path: Path, *, files: bool = True, builtin: bool = False) -> Pro
     return parse_config(raw, folder=path.parent, files=files, builtin=builtin, path=path)
 
 
-def check_config(path: Path, *, files: bool = True) -> tuple[Problem, ...]:
-    try:
-        load_config(path, files=files)
-    except ConfigError as error:
-        return error.problems
-    return ()
-
-
 def parse_config(
     raw: Mapping[str, object],
     *,

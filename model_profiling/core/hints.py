@@ -7,8 +7,7 @@ import re
 import shlex
 import sys
 from collections.abc import Sequence
-from importlib.machinery import ModuleSpec
-from importlib.util import spec_from_file_location
+from importlib.machinery import ModuleSpec, PathFinder
 from pathlib import Path
 from types import ModuleType
 
@@ -109,11 +108,9 @@ class _WheelFinder:
         folder = wheel_folder() if fullname == PACKAGE else None
         if folder is None:
             return None
-        start = folder / "__init__.py"
-        if start.is_file():
-            return spec_from_file_location(PACKAGE, start, submodule_search_locations=[str(folder)])
-        spec = ModuleSpec(PACKAGE, None, is_package=True)
-        spec.submodule_search_locations = [str(folder)]
+        spec = PathFinder.find_spec(PACKAGE, [str(folder.parent)])
+        if spec is not None:
+            spec.submodule_search_locations = [str(folder)]
         return spec
 
 

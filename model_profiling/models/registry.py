@@ -9,14 +9,13 @@ from __future__ import annotations
 import importlib
 import os
 import pkgutil
-import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from types import ModuleType
 from typing import cast
 
-from model_profiling.core.errors import InputError, ProfilingError
+from model_profiling.core.errors import InputError
 from model_profiling.core.number_formats import FORMATS, parse_format
 from model_profiling.models.base import EagerModelBase
 from model_profiling.models.options import MARK, Chosen, ModelOption, blaming, chosen_options, loading_fix
@@ -81,7 +80,9 @@ def register_model(
     # It may have been imported with and without its package: pytest imports a new model's folder by itself.
     plain = {place.removeprefix("model_profiling.").removeprefix("models.") for place in (earlier, reference)}
     if len(plain) > 1:
-        raise InputError(f"the name '{name}' is already used by {earlier}", "choose another name")
+        raise InputError(
+            f"the name '{name}' of {reference} is already used by {earlier}", "choose another name"
+        )
     reasons = dict(not_supported or {})
     if unknown := sorted(reasons.keys() - set(FORMATS)):
         raise InputError(f"model '{name}' has unknown dtypes {unknown}", f"choose from {', '.join(FORMATS)}")
@@ -120,7 +121,7 @@ def home_of(entry: ModelEntry) -> Path | None:
 
 def discover() -> dict[str, ModelEntry]:
     """Import every model folder once; return all models but ExecuTorch's, by name. Raises an error that names
-    a folder that cannot be imported; once corrected, it is tried again."""
+    a folder that cannot be imported."""
     searched_places = _root().__path__
     for place in map(str, named_places()):
         if place not in searched_places and place != str(KIT.resolve()):
@@ -136,7 +137,8 @@ def discover() -> dict[str, ModelEntry]:
             if module.name in taken:
                 raise InputError(f"{taken[module.name]} and {folder} have one name", "rename one folder")
             taken[module.name] = folder
-            _import_folder(folder)
+            with blaming(f"model folder {folder} cannot be imported", loading_fix):
+                importlib.import_module(f"{PACKAGE}.{folder.name}")
     entries = dict(_entries)
     for name, entry in entries.items():
         home = home_of(entry)
@@ -164,25 +166,6 @@ def _text(folder: Path) -> str:
         return (folder / "__init__.py").read_text(encoding="utf-8", errors="replace")
     except OSError:
         return ""
-
-
-def _import_folder(folder: Path) -> None:
-    before, module = dict(_entries), f"{PACKAGE}.{folder.name}"
-    try:
-        with blaming("it cannot be imported", loading_fix):
-            importlib.import_module(module)
-    except ProfilingError as problem:
-        keep_entries(before)
-        for name in [name for name in sys.modules if name.startswith(f"{module}.")]:
-            del sys.modules[name]  # otherwise a corrected folder would get its old modules
-        raise InputError(f"model folder {folder}: {problem.problem}", problem.fix) from problem
-
-
-def keep_entries(kept: Mapping[str, ModelEntry]) -> None:
-    """Drop all entries but `kept`: those of a folder that could not be imported."""
-    for name in set(_entries) - set(kept):
-        del _entries[name]
-        _classes.pop(name, None)
 
 
 def choose(spec: str) -> Chosen | None:

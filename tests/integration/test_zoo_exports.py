@@ -4,7 +4,6 @@ and run. At full size: `python bench/zoo_campaign.py edgetam_image_encoder ...`.
 from __future__ import annotations
 
 import json
-from functools import partial
 from pathlib import Path
 
 import pytest
@@ -12,7 +11,7 @@ import torch
 
 from model_profiling.core.errors import InputError
 from model_profiling.export import export_model
-from model_profiling.models import register_model, registry
+from model_profiling.models import register_model
 from model_profiling.models.edgetam_image_encoder.model import ImageEncoder, settle_encoder
 from model_profiling.targets.host import HostTarget
 from model_profiling.targets.job import Job
@@ -37,8 +36,8 @@ def test_exported_whole_and_run(dtype: str, exported, tmp_path: Path) -> None:
     assert len(outcome.result.iterations_ns) == 2
 
 
-def test_a_dtype_the_model_does_not_support_is_said_before_anything_is_loaded(request) -> None:
-    request.addfinalizer(partial(registry.keep_entries, dict(registry._entries)))
+def test_a_dtype_the_model_does_not_support_is_said_before_anything_is_loaded(own_models: None) -> None:
+    del own_models
     register_model("only_floats", "nowhere:Model", not_supported={"int8": "its answers are angles"})
     with pytest.raises(InputError, match=r"'only_floats' .*int8: its answers are angles; .*--dtype fp32"):
         export_model("only_floats", dtype="int8")

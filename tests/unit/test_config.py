@@ -15,7 +15,7 @@ from said import refused, says, says_together
 
 from model_profiling.cli.config import config_command as command
 from model_profiling.config.new_config import config_schema
-from model_profiling.config.reading import check_config, config_warnings, load_config, on_target, parse_config
+from model_profiling.config.reading import ConfigError, config_warnings, load_config, on_target, parse_config
 from model_profiling.config.series import Pair, Series
 from model_profiling.config.settings import Feature
 from model_profiling.core.errors import InputError
@@ -181,10 +181,14 @@ def test_files_that_are_no_configs_are_named_and_all_problems_listed_at_once(pla
     with refused(InputError, place, "folder"):
         load_config(place)
     path = written(place, changed({"experiments.0.runs": 0, "modle": "x"}))
-    assert {problem.where for problem in check_config(path)} == {"experiments[0].runs", "modle"}
+    with pytest.raises(ConfigError) as refusal:
+        load_config(path)
+    assert {problem.where for problem in refusal.value.problems} == {"experiments[0].runs", "modle"}
     complains(path, "experiments[0].runs is 0", "equal to 1, such as 10 (1 more: `sme2prof config check`")
     raw = good() | {"experiments": [{"name": "x", "runs": "ten"}]}
-    (only,) = check_config(written(place, raw))
+    with pytest.raises(ConfigError) as refusal:
+        load_config(written(place, raw))
+    (only,) = refusal.value.problems
     assert only.where == "experiments[0].runs", "a wrong entry does not make its list empty"
 
 
@@ -197,8 +201,7 @@ def test_a_good_config_is_read_and_does_not_change(place: Path) -> None:
     few = load_config(written(place, good() | {"schedule": {"rounds": 3}}))
     says(" ".join(config_warnings(few)), "rounds", "3")
     content = b"\xef\xbb\xbf" + json.dumps(good()).encode()
-    assert check_config(written(place, content)) == ()
-    config = load_config(written(place, good()))
+    config = load_config(written(place, content))
     with pytest.raises(ValueError, match="frozen"):
         config.method = "other"  # type: ignore[misc]
     assert parse_config(json.loads(config.model_dump_json()), folder=place) == config

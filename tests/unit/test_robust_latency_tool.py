@@ -66,9 +66,7 @@ def test_two_files_are_shown_beside_each_other_but_not_judged(tmp_path: Path, to
     names = ("--name1", "SME2-off", "--name2", "SME2-on", "--output-dir", ".")
     done = tool("--timeline-csv", "off_timeline.csv", "--compare", "on_timeline.csv", *names)
     assert done.ok, done.stderr
-    says_together(done.stdout, "SME2-on", "SME2-off", "not comparable", "1 round")
-    assert "tracer on" in done.stdout
+    says_together(done.stdout, "SME2-off", "SME2-on")
+    assert "tracer on" in done.stdout and "no verdict" in done.stdout
     written = json.loads((tmp_path / "off_timeline_robust_stats.json").read_text())
     assert (written["name"], written["count"], written["median_ms"]) == ("SME2-off", 2, pytest.approx(5.1))
-    compared = json.loads((tmp_path / "off_timeline_vs_on_timeline_robust_comparison.json").read_text())
-    assert compared["speedup"]["verdict"] == "not comparable"

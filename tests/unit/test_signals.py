@@ -40,7 +40,7 @@ def test_the_end_is_that_of_ctrl_c(number, monkeypatch, capsys):
     monkeypatch.setattr("model_profiling.workflow.profile.find_or_export", work)
     monkeypatch.setattr(validate_setup, "examine", work)
     mains: dict[str, Callable[[], int]] = {
-        "tools": lambda: run_tool(work, argparse.Namespace()),
+        "tools": lambda: run_tool(work, argparse.ArgumentParser()),
         "runner": build_ahead.main,
         "quick test": lambda: scripts.run_quick_test(""),
         "validate_setup": lambda: validate_setup.validate_setup(""),
