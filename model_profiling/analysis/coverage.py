@@ -204,9 +204,6 @@ class Range(NamedTuple):
     low: float
     high: float
 
-    def __str__(self) -> str:
-        return f"{self.low:g} to {self.high:g}"
-
 
 ONE_ROW = "GEMM with one row"
 PUBLISHED = Range(3, 15)
@@ -226,15 +223,17 @@ def speedup_of(parts: Iterable[tuple[float, float]]) -> float:
 
 
 class Part(NamedTuple):
-    name: str
+    category: str
     share: float
 
 
-class FactorGroup(NamedTuple):
-    name: str
-    operators: int
+@dataclass(frozen=True, slots=True)
+class FactorGroup:
+    operators: str
+    count: int
     time_share: float
-    factor: Range
+    low: float
+    high: float
 
 
 @dataclass(frozen=True, slots=True)
@@ -325,7 +324,7 @@ def _project(run: Run, series: SeriesAnalysis, coverage: Sme2Coverage) -> Projec
             name,
             len(members),
             series.spent_by([operator for _, measured in members for operator in measured]).share,
-            FACTORS[name],
+            *FACTORS[name],
         )
         for name in FACTORS
         if (members := [match for match in matched if group_of(match[0]) == name])
@@ -335,8 +334,8 @@ def _project(run: Run, series: SeriesAnalysis, coverage: Sme2Coverage) -> Projec
     time_share = sum(group.time_share for group in groups)
     return Projection(
         series=series.series,
-        low=speedup_of((group.time_share, group.factor.low) for group in groups),
-        high=speedup_of((group.time_share, group.factor.high) for group in groups),
+        low=speedup_of((group.time_share, group.low) for group in groups),
+        high=speedup_of((group.time_share, group.high) for group in groups),
         ceiling=speedup_of([(time_share, float("inf"))]),
         time_share=time_share,
         groups=groups,

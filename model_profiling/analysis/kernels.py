@@ -251,6 +251,10 @@ class KernelUse:
         return ran and self.kernel.role != "packing"
 
     @property
+    def computes_on_sme(self) -> bool:
+        return self.computes and self.kernel.isa in ("SME2", "SME")
+
+    @property
     def as_call(self) -> KernelCall:
         """Its form in files."""
         return KernelCall(self.kernel.name, self.evidence, self.calls)

@@ -115,7 +115,7 @@ _QP8_KERNELS = {
 
 
 def prove_operators(series: SeriesAnalysis, uses: Sequence[KernelUse], verdict: SmeVerdict) -> OperatorProof:
-    called = [use for use in uses if _computes_on_sme(use)]
+    called = [use for use in uses if use.computes_on_sme]
     operators = tuple(_matrix_operators(series, uses, called))
     if called:
         isa = "SME2" if any(use.kernel.isa == "SME2" for use in called) else "SME"
@@ -126,10 +126,6 @@ def prove_operators(series: SeriesAnalysis, uses: Sequence[KernelUse], verdict: 
     if verdict.answer == "sme-or-sme2":
         reason = "operators have labels that only SME and SME2 use, but no kernel call was counted"
     return OperatorProof(series.series, operators, not_tested=reason)
-
-
-def _computes_on_sme(use: KernelUse) -> bool:
-    return use.computes and use.kernel.isa in ("SME2", "SME")
 
 
 def _matrix_operators(
@@ -165,7 +161,7 @@ def _matrix_operators(
 
 def kernels_for(operator: Operator, uses: Sequence[KernelUse]) -> list[str]:
     """The SME kernels called in a run that compute on the operator's data type: one of them ran it."""
-    called = [use for use in uses if _computes_on_sme(use)]
+    called = [use for use in uses if use.computes_on_sme]
     return [use.kernel.name for use in called if _same_dtype(operator.family, use)]
 
 
@@ -185,7 +181,7 @@ def _only_on_sme(family: str, uses: Sequence[KernelUse]) -> bool:
     labels = family.split(", ")
     starts = _QP8_KERNELS.get(labels[-1], ()) if "QP8" in labels else ()
     called = [use for use in uses if starts and use.computes and use.kernel.dtype.startswith(starts)]
-    return bool(called) and all(map(_computes_on_sme, called))
+    return bool(called) and all(use.computes_on_sme for use in called)
 
 
 # Divides the time inside operators among kernels, by sampling where threads are at random moments.

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import asdict
 from pathlib import Path
 
-from model_profiling.analysis.coverage import Outlook, Part, Projection, Sme2Coverage
+from model_profiling.analysis.coverage import Outlook, Projection, Sme2Coverage
 from model_profiling.analysis.kernels import operator_kernels
 from model_profiling.analysis.matching import NOT_KNOWN, InsideSeries
 from model_profiling.analysis.pairing import Pairing
@@ -255,26 +255,13 @@ def _projection(found: Projection) -> Json:
         "low": found.low,
         "high": found.high,
         "ceiling": found.ceiling if math.isfinite(found.ceiling) else None,  # JSON has no infinity
-        "factors": [
-            {
-                "operators": group.name,
-                "count": group.operators,
-                "time_share": group.time_share,
-                "low": group.factor.low,
-                "high": group.factor.high,
-            }
-            for group in found.groups
-        ],
+        "factors": [asdict(group) for group in found.groups],
         "time_share": found.time_share,
-        "bottleneck_before": _part(found.before),
-        "bottleneck_after": {"low": _part(found.after_low), "high": _part(found.after_high)},
+        "bottleneck_before": found.before._asdict(),
+        "bottleneck_after": {"low": found.after_low._asdict(), "high": found.after_high._asdict()},
         "latency_ms": found.latency_ms,
         "projected_ms": {
             name: found.ms(speedup)
             for name, speedup in (("low", found.low), ("high", found.high), ("ceiling", found.ceiling))
         },
     }
-
-
-def _part(part: Part) -> Json:
-    return {"category": part.name, "share": part.share}

@@ -63,10 +63,6 @@ class PairReport:
         return self.pair.label
 
     @property
-    def sides(self) -> tuple[str, str]:
-        return self.pairing.sides if self.pairing else (str(self.pair.baseline), str(self.pair.candidate))
-
-    @property
     def comparable(self) -> bool:
         return self.speedup.verdict is not Verdict.NOT_COMPARABLE
 

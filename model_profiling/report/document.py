@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import html
 import re
-import string
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import groupby
@@ -241,18 +240,6 @@ def line_start(text: str) -> str:
     return _END_OF_HEADING.sub(lambda _: "\\", text, count=1)
 
 
-def strong(text: str, before: str = "", after: str = "") -> str:
-    """Make text bold; asterisks between punctuation and a letter would stay asterisks."""
-    opening = "" if text[:1].isalnum() or _parts(before[-1:]) else _NO_WIDTH
-    closing = "" if text[-1:].isalnum() or _parts(after[:1]) else _NO_WIDTH
-    return f"{opening}**{only_text(text)}**{closing}" if text else ""
-
-
-def _parts(character: str) -> bool:
-    """Whether asterisks beside it work, whatever is on their other side."""
-    return not character.strip() or character in string.punctuation
-
-
 def html_text(text: str) -> str:
     """Escape text inside an HTML element of the page."""
     return _LINK.sub(lambda found: f"{found[0]}{_NO_WIDTH}", html.escape(text))
@@ -300,7 +287,7 @@ def _block(block: Block, pictures: str) -> str:  # noqa: PLR0911  one for each k
         case Paragraph(text):
             return _text(text)
         case Answers(entries):
-            return "\n\n".join(f"{strong(_one_line(asked))} {_words(answer)}" for asked, answer in entries)
+            return "\n\n".join(f"{_words(Strong(asked))} {_words(answer)}" for asked, answer in entries)
         case ShownTable():
             return _table(block)
         case Items():
@@ -334,18 +321,17 @@ def _text(text: Text) -> str:
 
 
 def _words(text: Text) -> str:
-    parts = ["", *in_parts(text), ""]
-    return _one_line("".join(map(_inline, parts, parts[1:-1], parts[2:])))
+    return _one_line("".join(map(_inline, in_parts(text))))
 
 
-def _inline(before: Inline, part: Inline, after: Inline) -> str:
+def _inline(part: Inline) -> str:
     match part:
         case Code(text):
             return code(_one_line(text))
         case PageLink(text, file):
             return link(_one_line(text), file)
-        case Strong(text):
-            return strong(_one_line(text), plain(before), plain(after))
+        case Strong(text):  # at the start of a line and before a space, a point or a colon: nowhere else
+            return f"**{only_text(_one_line(text))}**"
         case str():
             return only_text(part)
 

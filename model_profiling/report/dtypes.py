@@ -70,6 +70,8 @@ class OnSme2:
     operators_total: int | None = None
     arithmetic_share: float | None = None
     """Of all matrix arithmetic of the program."""
+    flops: int | None = None
+    """The arithmetic that ran there."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

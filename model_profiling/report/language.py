@@ -78,7 +78,7 @@ class LanguageCase:
     method: str
     tokens: int
     position: int
-    run: str
+    run: str = ""
     """Its run directory, relative to the folder of this record."""
     latencies: tuple[PhaseLatency, ...] = ()
     """SME2 on first, fewest threads first; empty if times are not latencies."""

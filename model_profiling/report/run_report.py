@@ -220,13 +220,15 @@ _SECTIONS: tuple[tuple[str, Section, str], ...] = (
 
 def summary_document(data: ReportData) -> list[doc.Block]:
     """A run in short, as its summary and a notebook show it."""
+    told = answers(data)
     state: list[doc.Block] = []
     if manifest := data.run.manifest:
         known = f"CPU: {data.cpu}; ExecuTorch: {manifest.executorch.version}"
         state = [doc.Paragraph(f"{known}; state: {manifest.unfinished or 'finished'}.")]
     return [
         doc.Heading(data.title, 1),
-        *answers(data).opening(),
+        told.block,
+        *doc.make_list(told.notes),
         *state,
         *latency(data),
         *doc.make_list(line.text for line in data.warnings),

@@ -28,7 +28,7 @@ from model_profiling.report.data import (
     sme2_pairs,
     spoken_of,
 )
-from model_profiling.report.document import Answers, Block, make_list
+from model_profiling.report.document import Answers
 from model_profiling.runs import Times
 from model_profiling.statistics.measure import MARKS
 from model_profiling.statistics.speedup import Verdict
@@ -71,9 +71,6 @@ class RunAnswers:
         return Answers(
             ((WHERE, self.where_time_goes), (SME2, self.what_sme2_changes), (NEXT, self.what_next))
         )
-
-    def opening(self) -> list[Block]:
-        return [self.block, *make_list(self.notes)]
 
     def facts(self) -> dict[str, object]:
         """Return the keys of every JSON file that states the answers."""

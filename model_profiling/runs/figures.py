@@ -30,10 +30,11 @@ from model_profiling.runs.records import PairParity, RobustStats, TracerCost
 from model_profiling.runs.schedule import TRACED_ROUNDS, Order
 from model_profiling.runs.times import compare_timed, timed, times_of_mode
 from model_profiling.statistics.measure import (
-    Interruptions,
     LatencySummary,
+    StabilityWarning,
     disturbance,
     interrupted_share,
+    interruption_warnings,
     latency_warnings,
     summarize,
 )
@@ -211,20 +212,19 @@ def _stability(manifest: Manifest, journal: Journal, measured: list[Series]) -> 
         yield from machine_warnings(manifest.machine, max(series.threads or 1 for series in measured))
     for series in measured:
         entries, rounds = journal.ended_well("untraced", series), timed(journal, series).rounds
-        interrupted = _interruptions(journal, series, entries).warning
         few = latency_warnings(rounds, in_turns=_in_turns(entries))
-        for warning in (*([interrupted] if interrupted else []), *few):
+        for warning in (*_interruptions(journal, series, entries), *few):
             yield Diagnostic(series, warning.code, warning.seen, warning.advice, warning.numbers)
 
 
-def _interruptions(journal: Journal, series: Series, entries: Sequence[Entry]) -> Interruptions:
+def _interruptions(journal: Journal, series: Series, entries: Sequence[Entry]) -> Iterator[StabilityWarning]:
     share = interrupted_share(entry.inferences for entry in entries)
     if (series.threads or 1) > 1:
         uses = [entry.use for entry in entries if entry.use and entry.use.waited_ns is not None]
         waited, ran = sum(use.waited_ns or 0 for use in uses), sum(use.cpu_ns for use in uses)
         share = waited / (waited + ran) if ran else 0.0
     error = disturbance(entry.inferences for entry in entries)
-    return Interruptions(journal.rule(series.threads).measure, share, error)
+    return interruption_warnings(journal.rule(series.threads).measure, share, error)
 
 
 def machine_warnings(machine: Machine, threads: int) -> Iterator[Diagnostic]:

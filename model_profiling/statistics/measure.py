@@ -279,31 +279,21 @@ class StabilityWarning:
         return f"{self.seen.format(*self.numbers)}; {self.advice}"
 
 
-@dataclass(frozen=True, slots=True)
-class Interruptions:
-    """What other programs did while a series was measured, and what was done about it."""
-
-    measure: Measure
-    share: float
-    """Of the CPU, taken by others."""
-    error: float = 0.0
-    """By which share interruptions can have raised CPU times, at most."""
-
-    @property
-    def warning(self) -> StabilityWarning | None:
-        if self.measure == "wall time, unchecked":
-            seen = "this runner does not say whether other programs interrupted an inference"
-            return StabilityWarning("unchecked", seen, "its latencies include the time that others took")
-        if self.measure == "wall time" and self.share < _BUSY:
-            return None
-        seen, numbers = "other programs took {}% of the CPU", (round(100 * self.share),)
+def interruption_warnings(measure: Measure, share: float, error: float) -> Iterator[StabilityWarning]:
+    """Warn of other programs, which took this `share` of the CPU, and say what was done about it; they can
+    have raised CPU times by `error`, at most."""
+    if measure == "wall time, unchecked":
+        seen = "this runner does not say whether other programs interrupted an inference"
+        yield StabilityWarning("unchecked", seen, "its latencies include the time that others took")
+    elif measure != "wall time" or share >= _BUSY:
         done = {
             "wall time": "the inferences that they interrupted do not count",
             "cpu time": "CPU time is shown instead of wall time, "
-            f"at most {max(1, round(100 * self.error))}% too long",
+            f"at most {max(1, round(100 * error))}% too long",
         }
         advice = "the latency includes the time that others took; stop them, or measure with 1 thread"
-        return StabilityWarning("busy", seen, done.get(self.measure, advice), numbers)
+        seen, numbers = "other programs took {}% of the CPU", (round(100 * share),)
+        yield StabilityWarning("busy", seen, done.get(measure, advice), numbers)
 
 
 def latency_warnings(rounds: Rounds, *, in_turns: bool = False) -> Iterator[StabilityWarning]:

@@ -188,7 +188,7 @@ def on_sme2(data: ReportData) -> OnSme2:
     if not coverage.tested:
         return OnSme2("not tested", coverage.reason)
     ran, operators = len(coverage.proven), len(coverage.operators)
-    return OnSme2("executed", coverage.reason, ran, operators, coverage.arithmetic_share)
+    return OnSme2("executed", coverage.reason, ran, operators, coverage.arithmetic_share, coverage.flops)
 
 
 def _accuracy(export: ExportResult) -> DtypeAccuracy | None:

@@ -75,12 +75,8 @@ class LanguageOutcome:
         return tuple(answer for _, answer in self.language.answers)
 
 
-@dataclass(frozen=True, slots=True)
-class PlannedCase:
-    phase: PhaseName
-    tokens: int
-    position: int
-    case: ProgramCase
+Planned = tuple[LanguageCase, ProgramCase]
+"""A case without figures, and what is fed for it."""
 
 
 def profile_language(
@@ -118,11 +114,11 @@ def profile_language(
     if plan.main.name == "emulated" or options.quick:
         # A prompt of 512 tokens takes 16 times as long as one of 32, and emulated it shows nothing else.
         given = {"prompt": prompts, "answer": positions}
-        shortest = {planned_case.phase: planned_case for planned_case in reversed(planned)}
+        shortest = {case.phase: case for case, _ in reversed(planned)}
         fewer = [
-            planned_case
-            for planned_case in planned
-            if given[planned_case.phase] is not None or planned_case is shortest[planned_case.phase]
+            (case, fed)
+            for case, fed in planned
+            if given[case.phase] is not None or case is shortest[case.phase]
         ]
         if fewer != planned:
             why = "emulation gives no times and the kernels are the same; --target host measures this CPU"
@@ -130,17 +126,16 @@ def profile_language(
             longer = f"longer prompts and later positions, because {why}; --prompt and --context ask for them"
             planned, left_out = fewer, (longer, *left_out)
     outcomes: list[ProfileOutcome] = []
-    for _, members in groupby(planned, lambda planned_case: planned_case.phase):
+    for _, members in groupby(planned, lambda pair: pair[0].phase):
         # The cases of a phase take turns. Kernels are the same for every length above 1 and at every
         # position: one proof for each phase.
-        cases_of_phase = [planned_case.case for planned_case in members]
+        cases_of_phase = [fed for _, fed in members]
         budget = {"budget_s": options.budget_s * len(cases_of_phase)} if options.budget_s else {}
         asked = options.model_copy(update=budget)
         outcomes += profile_programs([program], asked, run, cases=cases_of_phase, one_proof=True)
     home = names.runs_folder(program, options.outdir)
     cases = tuple(
-        _measured_case(planned_case, outcome, home)
-        for planned_case, outcome in zip(planned, outcomes, strict=True)
+        _measured_case(case, outcome, home) for (case, _), outcome in zip(planned, outcomes, strict=True)
     )
     remarks = tuple(
         replace(remark, series=Series(case.name))
@@ -148,8 +143,8 @@ def profile_language(
         for remark in outcome.all_remarks
     )
     warnings = warning_lines(remarks)
-    answers = [pair for pair in zip(planned, outcomes, strict=True) if pair[0].phase == "answer"]
-    data = (answers[0][1] if answers else outcomes[0]).main.data
+    answers = [of for case, of in zip(cases, outcomes, strict=True) if case.phase == "answer"]
+    data = (answers or outcomes)[0].main.data
     manifest = data.run.manifest
     language = Language(
         model=names.variant_of(program)[0],
@@ -176,7 +171,7 @@ def _cases(
     prompts: Sequence[int] | None,
     positions: Sequence[int] | None,
     named: Callable[[Phase], tuple[str, ...]],
-) -> tuple[list[PlannedCase], tuple[str, ...]]:
+) -> tuple[list[Planned], tuple[str, ...]]:
     """Return what fits the program, the prompts first, and why the rest does not."""
     planned, left_out = [], []
     phase = phases.prompt
@@ -185,7 +180,7 @@ def _cases(
         usual = _as_far_as(PROMPTS, phase.most) if phase.variable else (phase.most,)
     for tokens in sorted(set(prompts or usual)):
         if phase is not None and tokens in (range(2, phase.most + 1) if phase.variable else usual):
-            planned.append(PlannedCase("prompt", tokens, 0, _case(phase, named(phase), tokens, 0)))
+            planned.append(_case("prompt", phase, named(phase), tokens, 0))
             continue
         takes = "takes one token at a time"
         if phase is not None:
@@ -195,9 +190,7 @@ def _cases(
         if position >= phases.context:
             left_out.append(f"an answer after {position} tokens, because the cache holds {phases.context}")
         else:
-            planned.append(
-                PlannedCase("answer", 1, position, _case(phases.step, named(phases.step), 1, position))
-            )
+            planned.append(_case("answer", phases.step, named(phases.step), 1, position))
     return planned, tuple(left_out)
 
 
@@ -206,7 +199,7 @@ def _as_far_as(usual: Sequence[int], most: int) -> tuple[int, ...]:
     return (*usual, most) if max(usual) > most else tuple(usual)
 
 
-def _case(phase: Phase, named: tuple[str, ...], tokens: int, position: int) -> ProgramCase:
+def _case(name: PhaseName, phase: Phase, named: tuple[str, ...], tokens: int, position: int) -> Planned:
     numbers = phase.method.input_numbers
     at = named[numbers.index(phase.position)]
     sizes: dict[str, tuple[int, ...]] = {}
@@ -216,10 +209,12 @@ def _case(phase: Phase, named: tuple[str, ...], tokens: int, position: int) -> P
             sizes[at] = (tokens,)
     count = tokens if phase.positions > 1 else 1
     values = {at: tuple(float(position + offset) for offset in range(count))}
-    return ProgramCase(phase.method.name, Inputs(sizes=sizes, values=values))
+    method = phase.method.name
+    fed = ProgramCase(method, Inputs(sizes=sizes, values=values))
+    return LanguageCase(name, method, tokens, position), fed
 
 
-def _measured_case(planned: PlannedCase, outcome: ProfileOutcome, home: Path) -> LanguageCase:
+def _measured_case(case: LanguageCase, outcome: ProfileOutcome, home: Path) -> LanguageCase:
     data = outcome.main.data
     latencies = []
     order = sorted(data.experiments, key=lambda experiment: data.run.spoken_order(experiment.series))
@@ -237,11 +232,8 @@ def _measured_case(planned: PlannedCase, outcome: ProfileOutcome, home: Path) ->
     switched = (pair.speedup for pair in data.pairs if data.run.switches_sme2(pair.pair))
     timed = headline.dumps if headline and data.run.times.are_latencies else None
     shares = time_shares(timed) if timed else {}
-    return LanguageCase(
-        phase=planned.phase,
-        method=planned.case.method,
-        tokens=planned.tokens,
-        position=planned.position,
+    return replace(
+        case,
         run=str(outcome.main.run_dir.relative_to(home.resolve())),
         latencies=tuple(latencies),
         speedup=next(switched, None),
@@ -262,7 +254,6 @@ def _kernels(outcome: ProfileOutcome) -> tuple[str, ...]:
     for place in outcome.main.data.evidence:
         for series in place.kernels:
             for use in series.uses:
-                computes = use.evidence == "executed" and use.kernel.role != "packing"
-                if computes and use.kernel.isa in ("SME2", "SME"):
+                if use.computes_on_sme:
                     calls[use.kernel.name] = max(calls[use.kernel.name], use.calls or 0)
     return tuple(name for name, _ in calls.most_common())

@@ -311,13 +311,6 @@ def outcome_of(kind: str, decision: str, because: str, applied: Sequence[Applied
     )
 
 
-@dataclass(frozen=True, slots=True)
-class _Proven:
-    sme2: OnSme2
-    flops: int | None = None
-    """Matrix arithmetic that ran on SME2; None if not tested."""
-
-
 @dataclass(slots=True)
 class _Proof:
     """Runs programs under emulation once each, to see what runs on SME2."""
@@ -327,17 +320,17 @@ class _Proof:
     case: ProgramCase
     home: Path
     prover: Target
-    proven: dict[str, _Proven] = field(default_factory=dict)
+    proven: dict[str, OnSme2] = field(default_factory=dict)
 
-    def of(self, program: ExportResult) -> _Proven:
+    def of(self, program: ExportResult) -> OnSme2:
         if program.sha256 not in self.proven:
             try:
                 self.proven[program.sha256] = self._proven(program.pte)
             except SetupError as problem:
-                self.proven[program.sha256] = _Proven(OnSme2("not tested", problem.problem))
+                self.proven[program.sha256] = OnSme2("not tested", problem.problem)
         return self.proven[program.sha256]
 
-    def _proven(self, program: Path) -> _Proven:
+    def _proven(self, program: Path) -> OnSme2:
         fed = feed(program, self.case.method, self.case.inputs)
         seconds = emulated_seconds(program, self.case.method, fed.lengths)
         if seconds > _LONGEST_PROOF_S:
@@ -346,8 +339,7 @@ class _Proof:
         root = self.home / str(len(self.proven)) / self.prover.place
         config = make_config(self.prover, program, root, quick, self.case)
         (made,) = run_together([config], self.prover, replace(self.run, force=True))
-        coverage = made.data.outlook.coverage
-        return _Proven(on_sme2(made.data), coverage.flops if coverage.tested else None)
+        return on_sme2(made.data)
 
 
 def _move(program: Path, folder: Path) -> Path:
@@ -364,7 +356,6 @@ def _remove(program: Path) -> None:
 
 def _facts(made: ExportResult, home: Path, run_dir: Path | None, proof: _Proof) -> ProgramFacts:
     lowering, precision = made.accuracy.lowering, made.accuracy.precision
-    proven = proof.proven.get(made.sha256)
     return ProgramFacts(
         program=files.relative_posix(home, made.pte),
         sha256=made.sha256,
@@ -374,6 +365,6 @@ def _facts(made: ExportResult, home: Path, run_dir: Path | None, proof: _Proof) 
         deviation=lowering.max_rel if lowering else None,
         tolerance=lowering.tolerance if lowering else None,
         from_float32=precision.max_rel if precision else None,
-        sme2=proven.sme2 if proven else (on_sme2(gather_report(run_dir)) if run_dir else None),
+        sme2=proof.proven.get(made.sha256) or (on_sme2(gather_report(run_dir)) if run_dir else None),
         run=files.relative_posix(home, run_dir) if run_dir else "",
     )

@@ -280,7 +280,7 @@ def test_a_prompt_that_a_program_cannot_take_is_left_out_with_the_reason(caching
         found, left_out = _cases(
             replace(model, prompt=prompt), prompts, (0,), lambda _: ("tokens", "input_pos")
         )
-        return [each.tokens for each in found if each.phase == "prompt"], left_out
+        return [case.tokens for case, _ in found if case.phase == "prompt"], left_out
 
     fixed = replace(model.prompt, variable=False)
     assert asked(fixed, None) == ([11], ())

@@ -73,7 +73,7 @@ def test_an_arm_cpu_without_sme2_gets_a_projection() -> None:
         assert 0 < projection.time_share < 1
         assert 1 < projection.low < projection.high < projection.ceiling
         assert projection.ceiling == pytest.approx(1 / (1 - projection.time_share))
-        assert projection.before.name == "Convolution"
+        assert projection.before.category == "Convolution"
         for part in (projection.before, projection.after_low, projection.after_high):
             assert 0 <= part.share <= 1
 
@@ -85,8 +85,8 @@ def test_shares_are_those_of_the_measured_operators() -> None:
     assert series is not None
     matrix = [each for each in series.operators if each.category.value in ("Convolution", "GEMM")]
     assert projection.time_share == pytest.approx(series.spent_by(matrix).share)
-    assert sum(group.operators for group in projection.groups) == len(matrix)
-    parts = [(group.time_share, group.factor.low) for group in projection.groups]
+    assert sum(group.count for group in projection.groups) == len(matrix)
+    parts = [(group.time_share, group.low) for group in projection.groups]
     assert projection.low == pytest.approx(speedup_of(parts))
     median = load(ARM / "metrics.json")["latencies"][0]["end_to_end_ms"]["median"]
     assert_same_figures(projection.latency_ms, median)
@@ -96,8 +96,8 @@ def test_a_linear_layer_with_one_row_is_not_taken_to_get_faster() -> None:
     found = outlook(ARM)
     (one,) = [operator for operator in found.coverage.operators if operator.rows == 1]
     assert one.kind == "linear" and one.on_sme
-    (group,) = [group for group in found.projections[0].groups if group.name == ONE_ROW]
-    assert group.operators == 1 and group.factor.high <= 1
+    (group,) = [group for group in found.projections[0].groups if group.operators == ONE_ROW]
+    assert group.count == 1 and group.high <= 1
 
 
 @pytest.mark.parametrize(
@@ -136,8 +136,8 @@ def test_the_report_opens_with_the_projection_and_shows_its_inputs() -> None:
     shown = section(run_document(data), "SME2")
     first = table(shown, "threads", "share of time")[0]
     assert first[2:5] == [f"{each:.2f}x" for each in (projection.low, projection.high, projection.ceiling)]
-    factors = {group.name: str(group.factor) for group in projection.groups}
-    assert factors == {"Convolution": "3 to 15", "GEMM": "3 to 15", ONE_ROW: "0.33 to 1"}
+    factors = {group.operators: (group.low, group.high) for group in projection.groups}
+    assert factors == {"Convolution": (3, 15), "GEMM": (3, 15), ONE_ROW: (0.33, 1)}
     assert any("not a measurement" in line for line in lines(shown))
 
 

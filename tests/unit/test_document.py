@@ -125,9 +125,9 @@ HOSTILE = (
 def page_of(name: str) -> str:
     """A name in every place that blocks have for one."""
     told = [
-        *(Heading(name), Paragraph(name), Paragraph((Code(name), " and ", Strong(name), name))),
-        make_table((name, "b"), [(name, Code(name)), ((Strong(name), name), name)]),
-        Items((Item(name, (name, Code(name))), Item((Strong(name), name))), numbered=True),
+        *(Heading(name), Paragraph(name), Paragraph((Code(name), " and ", Strong(name), ": ", name))),
+        make_table((name, "b"), [(name, Code(name)), ((Strong(name), ": ", name), name)]),
+        Items((Item(name, (name, Code(name))), Item((Strong(name), ": ", name))), numbered=True),
         *make_list([name, (name, "."), name]),
         *(Answers(((name, name),)), Commands((name, name)), Chart("c", name, name, {})),
         Folded(name, (Paragraph(name), make_table((name,), [(name,)]))),
@@ -171,9 +171,9 @@ def test_neither_modules_nor_a_name_are_endless_and_a_small_run_is_whole() -> No
     operator = replace(made_series(1).operators[0], source=OperatorSource(place=place))
     assert len(module_parts(operator)) < 100
     texts = Texts()
-    assert texts.numbers(["a", "b", "a"]) == [0, 1, 0]
+    assert list(map(texts.number, ["a", "b", "a"])) == [0, 1, 0]
     texts.number("x" * 10_000)
-    assert len(texts.all[-1]) < 500
+    assert len(list(texts)[-1]) < 500
     data = made_page(40)
     blocks = [*explore_operators(data, ()), *explore_timeline(data)]
     explorers = [block for block in blocks if isinstance(block, Explorer)]

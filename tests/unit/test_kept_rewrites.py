@@ -152,9 +152,9 @@ def test_what_loses_sme2_arithmetic_is_dropped(main_target, takes, tmp_path, mon
     not_timed = "times are emulated" if main == emulated else ""
     monkeypatch.setattr(optimize._Search, "_why_not_timed", lambda _: not_timed)
 
-    def proven(_: object, program: Path) -> optimize._Proven:
+    def proven(_: object, program: Path) -> OnSme2:
         flops = 500 if "mish" in program.read_text() else 1000
-        return optimize._Proven(OnSme2("executed", "emulated", 1, 1, flops / 1000), flops)
+        return OnSme2("executed", "emulated", 1, 1, flops / 1000, flops)
 
     monkeypatch.setattr(optimize._Proof, "_proven", proven)
     found, decided = optimized(tmp_path)

@@ -15,7 +15,7 @@ from model_profiling.core.errors import InputError
 from model_profiling.runner.machine import DeviceState, MachineFacts
 from model_profiling.runs.figures import machine_warnings
 from model_profiling.runs.manifest import Machine
-from model_profiling.statistics.measure import Interruptions, Measure, latency_warnings, summarize
+from model_profiling.statistics.measure import Measure, interruption_warnings, latency_warnings, summarize
 
 
 @pytest.fixture
@@ -68,7 +68,7 @@ def test_a_long_series_is_not_compared_pair_by_pair() -> None:
     ],
 )
 def test_the_one_warning_about_noise_says_what_was_done(measure: Measure, share: float, said: str) -> None:
-    warning = str(Interruptions(measure, share, error=0.044).warning or "")
+    warning = "".join(map(str, interruption_warnings(measure, share, 0.044)))
     assert warning.startswith(said)
     assert ("at most 4% too long" in warning) == (measure == "cpu time")
 

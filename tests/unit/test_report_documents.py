@@ -22,7 +22,7 @@ from model_profiling.report.verdict import RunAnswers, answers
 from model_profiling.runs import Latency, Manifest, Metrics, Result, Run, Times
 from model_profiling.runs.manifest import Machine, TargetFacts
 from model_profiling.runs.records import PairParity, PairSpeedup
-from model_profiling.statistics.measure import Interruptions, Measure, summarize
+from model_profiling.statistics.measure import Measure, interruption_warnings, summarize
 from model_profiling.statistics.parity import Parity, compare_arrays, together
 from model_profiling.statistics.speedup import Speedup, compare_rounds
 from model_profiling.targets import MachineFacts
@@ -142,8 +142,7 @@ def test_a_latency_that_is_not_wall_time_is_called_what_it_is(measured: Measure,
 
 
 def test_a_latency_in_doubt_says_so_in_the_same_sentence() -> None:
-    busy = Interruptions("wall time, interrupted", 0.66).warning
-    assert busy is not None
+    (busy,) = interruption_warnings("wall time, interrupted", 0.66, 0.0)
     whole = summarize([1.0, 1.1, 0.9])
     known = Latency(experiment="on", threads=1, end_to_end_ms=whole, measured="wall time, interrupted")
     remark = Diagnostic(known.series, busy.code, busy.seen, busy.advice, busy.numbers)
