@@ -188,7 +188,7 @@ def _run_answers(run: NamedRun) -> list[doc.Block]:
 # The runs of a folder or of a store as a list.
 
 _OF_FOLDER = ("run", "model", "device", "measured", "latency", "experiment", "speedup", "verdict")
-_OF_STORE = ("run", "model", "device", "measured", "latency", "SME2 kernels", "commit", "tags")
+_OF_STORE = ("run", "model", "device", "measured", "latency", "commit", "tags")
 
 
 def listed_run(data: ReportData, place: str, link: str) -> tuple[doc.Text, ...]:

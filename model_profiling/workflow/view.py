@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import sys
 import webbrowser
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -92,9 +92,6 @@ _MOST_LISTED = 1000
 def _store(place: StrPath, page: Path) -> ViewedPage:
     store = Store.open(place)
     rows, count = list_runs(store, last=_MOST_LISTED)
-    ran: dict[str, list[dict[str, Any]]] = {}
-    for kernel in store.rows(_RAN):
-        ran.setdefault(kernel["run_id"], []).append(kernel)
     listed: dict[Path, str] = {}
     runs = []
     for row in rows:
@@ -102,20 +99,13 @@ def _store(place: StrPath, page: Path) -> ViewedPage:
         # A folder that was measured in again holds the report of the newest run only.
         report = "" if run_dir in listed else _report_of(run_dir, page.parent)
         listed.setdefault(run_dir, report)
-        runs.append(_stored_run(row, ran.get(row["run_id"], ()), report))
+        runs.append(_stored_run(row, report))
     files.write_text(page, render_store(runs, f"Runs in {store.address.rpartition('/')[2]}", count))
     return ViewedPage(page, tuple(run_dir for run_dir, report in listed.items() if report))
 
 
-_RAN = """
-    SELECT DISTINCT run_id, proven_by, is_sme2, is_sme FROM kernels
-    WHERE evidence = 'executed' AND role <> 'packing'
-"""
-
-
-def _stored_run(row: Mapping[str, Any], ran: Iterable[Mapping[str, Any]], report: str) -> tuple[Text, ...]:
-    emulated = row["times"] == Times.EMULATED.value
-    device = row["device"] if emulated else row["device_name"] or row["device"]
+def _stored_run(row: Mapping[str, Any], report: str) -> tuple[Text, ...]:
+    device = (row["times"] != Times.EMULATED.value and row["device_name"]) or row["device"]
     if row["median_ms"]:
         latency = f"{milliseconds(row['median_ms'])} ms"
     elif row["times"] != Times.HARDWARE.value:
@@ -128,17 +118,9 @@ def _stored_run(row: Mapping[str, Any], ran: Iterable[Mapping[str, Any]], report
         marked(device, row["is_arm"]),
         f"{row['measured_at'] or row['added_at']:%Y-%m-%d %H:%M}",
         latency,
-        _sme2_state(ran, emulated),
         f"{row['commit_hash'][:10]}{'+' if row['dirty'] else ''}" if row["commit_hash"] else "",
         ", ".join(row["tags"] or ()),
     )
-
-
-def _sme2_state(ran: Iterable[Mapping[str, Any]], emulated: bool) -> str:
-    proofs = {kernel["proven_by"] for kernel in ran if kernel["is_sme2"]}
-    if proofs:
-        return "ran" if "run" in proofs and not emulated else "ran, emulated"
-    return "SME or SME2 ran" if any(kernel["is_sme"] for kernel in ran) else "not proven"
 
 
 def _report_of(run_dir: Path, home: Path) -> str:
