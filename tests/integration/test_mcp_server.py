@@ -234,7 +234,6 @@ def test_an_export_tells_where_it_is_and_what_came_of_it(client: Assistant, root
 def test_a_cancelled_measurement_leaves_nothing_running_and_goes_on_later(client, root, exported) -> None:
     own = root / "my_toy_cnn.pte"
     shutil.copy(exported("toy_cnn").pte, own)
-    # Long enough for an analysis beside it, on a busy machine too; cancelled, it continues for what is left.
     asked = {"model": own.name, "target": "host", "budget": 20, "outdir": "measured"}
     begun = client.ask("profile", **asked, wait_s=0)
     status = functools.partial(client.ask, "job_status", job=begun["job"], wait_s=0)
@@ -242,7 +241,6 @@ def test_a_cancelled_measurement_leaves_nothing_running_and_goes_on_later(client
     wait_until(lambda: "launch " in status()["stage"], "a launch")
     assert _running(own.name)
     assert f"{begun['job']} (profile) has been running" in client.refused("export", model="toy_cnn")
-    assert client.facts("analyze", run_dir=RUN)  # reading goes on meanwhile
 
     ended = client.ask("cancel_job", job=begun["job"])
     assert ended["state"] == "cancelled" and "the same command continues" in " ".join(ended["messages"])
@@ -254,7 +252,8 @@ def test_a_cancelled_measurement_leaves_nothing_running_and_goes_on_later(client
 
     # A call that the client takes back before it has an id ends its job.
     heard: list[str] = []
-    call = client.begin("profile", {**asked, "wait_s": 300}, heard)
+    call = client.begin("profile", {**asked, "outdir": "taken_back", "wait_s": 300}, heard)
+    assert client.facts("analyze", run_dir=RUN)  # reading goes on meanwhile
     wait_until(lambda: any("launch" in text for text in heard), "a launch")
     call.cancel()
     wait_until(lambda: "has been running" not in client.refused("run", config="none.json"), "its end", 30)
