@@ -4,10 +4,11 @@ with their code are still there."""
 from __future__ import annotations
 
 import warnings
-from collections.abc import Sequence
-from dataclasses import dataclass, field, replace
+from bisect import bisect_right
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Literal, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -157,9 +158,6 @@ def _open(file: _File, folders: Sequence[Path]) -> tuple[SampledFile, CodeFuncti
 # contains it, never from the nearest one. A function without a symbol is identified by its start; an address
 # in no function is unknown.
 
-Addresses = NDArray[np.int64]
-FunctionRange = tuple[int, int, str]
-"""A function's start, end and name."""
 _ELF = b"\x7fELF\x02\x01"
 
 
@@ -183,8 +181,7 @@ def read_functions(path: Path) -> CodeFunctions:
         raise FormatError(f"{path} is a damaged library: {problem}", again) from problem
 
 
-@dataclass(frozen=True, slots=True)
-class Function:
+class Function(NamedTuple):
     """A function's range in its file's own addresses, and its name if it has one."""
 
     start: int
@@ -194,26 +191,22 @@ class Function:
 
 @dataclass(frozen=True, slots=True)
 class Extents:
-    """Functions by address; `starts` is sorted, and `ends` is exclusive."""
+    """Functions in the order of their addresses, of which no two are the same."""
 
-    starts: Addresses
-    ends: Addresses
-    names: tuple[str, ...]
+    starts: list[int]
+    functions: list[Function]
 
     @classmethod
-    def of(cls, functions: list[FunctionRange]) -> Extents:
-        """Build from (start, end, name); for equal starts keep the longest, then the first by name."""
-        best: dict[int, tuple[int, str]] = {}
-        for start, end, name in sorted(functions, key=lambda one: (one[0], -one[1], one[2])):
-            best.setdefault(start, (end, name))
-        ends = np.array([end for end, _ in best.values()], np.int64)
-        return cls(np.array(list(best), np.int64), ends, tuple(name for _, name in best.values()))
+    def of(cls, functions: Iterable[Function]) -> Extents:
+        """For equal starts keep the longest, then the first by name."""
+        best: dict[int, Function] = {}
+        for function in sorted(functions, key=lambda one: (one.start, -one.end, one.name)):
+            best.setdefault(function.start, function)
+        return cls(list(best), list(best.values()))
 
     def holding(self, address: int) -> Function | None:
-        place = int(np.searchsorted(self.starts, address, side="right")) - 1
-        if place < 0 or address >= self.ends[place]:
-            return None
-        return Function(int(self.starts[place]), int(self.ends[place]), self.names[place])
+        place = bisect_right(self.starts, address) - 1
+        return self.functions[place] if place >= 0 and address < self.functions[place].end else None
 
 
 @dataclass(frozen=True, slots=True)
@@ -221,8 +214,8 @@ class CodeFunctions:
     """The functions of one file; `build_id` is None if it has none."""
 
     build_id: str | None
-    named: Extents = field(default_factory=lambda: Extents.of([]))
-    unnamed: Extents = field(default_factory=lambda: Extents.of([]))
+    named: Extents
+    unnamed: Extents
 
     def holding(self, address: int) -> Function | None:
         return self.named.holding(address) or self.unnamed.holding(address)
@@ -234,14 +227,10 @@ class CodeFunctions:
 
 def _of_elf(library: lief.ELF.Binary) -> CodeFunctions:
     symbols = [
-        (symbol.value, symbol.value + symbol.size, str(symbol.name))
+        Function(symbol.value, symbol.value + symbol.size, str(symbol.name))
         for symbol in library.symbols
         if symbol.is_function and symbol.shndx and symbol.name and symbol.size > 0
     ]
-    unwound = [
-        (function.address, function.address + function.size, "")
-        for function in library.functions
-        if function.size
-    ]
+    unwound = [Function(one.address, one.address + one.size) for one in library.functions if one.size]
     ids = (bytes(note.description) for note in library.notes if note.type == note.TYPE.GNU_BUILD_ID)
     return CodeFunctions(next(ids, b"").hex() or None, Extents.of(symbols), Extents.of(unwound))

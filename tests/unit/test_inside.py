@@ -184,22 +184,21 @@ def xnnpack() -> CodeFunctions:
 
 
 def test_an_address_has_the_name_of_the_symbol_that_holds_it_or_none(xnnpack: CodeFunctions) -> None:
-    place = xnnpack.named.names.index("xnn_invoke_runtime")
-    start, end = int(xnnpack.named.starts[place]), int(xnnpack.named.ends[place])
+    (invoke,) = (one for one in xnnpack.named.functions if one.name == "xnn_invoke_runtime")
+    start, end, _ = invoke
     for address in (start, (start + end) // 2, end - 1):
-        assert xnnpack.holding(address) == Function(start, end, "xnn_invoke_runtime")
+        assert xnnpack.holding(address) == invoke
     after = xnnpack.holding(end)
     assert after is None or after.name != "xnn_invoke_runtime"
     assert xnnpack.build_id and len(xnnpack.build_id) >= 32
-    starts = xnnpack.unnamed.starts.tolist()
-    hidden = [start for start in starts if xnnpack.named.holding(start) is None]
+    hidden = [start for start in xnnpack.unnamed.starts if xnnpack.named.holding(start) is None]
     assert len(hidden) > 500, "most of XNNPACK is hidden"
     for start in hidden[:: len(hidden) // 20]:
         found = xnnpack.holding(start)
         assert found is not None and found.name == "" and found.start == start < found.end
     assert xnnpack.holding(0) is None and xnnpack.holding(1 << 40) is None
     # Of two symbols at one address the longer holds.
-    extents = Extents.of([(8, 12, "short"), (8, 20, "long"), (30, 40, "next")])
+    extents = Extents.of([Function(8, 12, "short"), Function(8, 20, "long"), Function(30, 40, "next")])
     assert extents.holding(15) == Function(8, 20, "long")
     assert extents.holding(20) is None and extents.holding(7) is None
 
