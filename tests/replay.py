@@ -171,7 +171,7 @@ class ReplayTarget(Target):
             idle_wait_ns=(0,) * len(taken),
             cpu=tuple(entries[child].turns_cpu[turn] for turn, child in taken),
         )
-        facts = LaunchFacts(len(first.turns_ns[0]), cycles, "cycles", job.order_seed, started, 0)
+        facts = LaunchFacts(len(first.turns_ns[0]), cycles, job.order_seed, started, 0)
         use = tuple(entry.use or _NO_USE for entry in entries)
         before, after = first.machine_before or MachineMoment(), first.machine_after or MachineMoment()
         machine = LaunchMachine(before, after, use)

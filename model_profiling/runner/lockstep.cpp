@@ -23,9 +23,7 @@ struct TurnLog {
   std::vector<std::vector<int64_t>> iterations_ns;
   std::vector<std::vector<int64_t>> cpu_ns;
   std::vector<std::vector<int64_t>> preemptions;
-  uint64_t cycles = 0;
   uint64_t idle_waits_exceeded = 0;
-  bool ended_by_budget = false;
 };
 
 struct Told {
@@ -64,14 +62,11 @@ void take_turn(Children& children, size_t index, uint32_t length, TurnLog& log) 
 
 TurnLog take_turns(Children& children, const LockstepOptions& options, TurnOrder& order) {
   TurnLog log;
-  const int64_t budget_ends = after(options.budget_s);
-  do {
+  for (uint64_t cycle = 0; cycle < options.cycles; ++cycle) {
     for (const size_t index : order.next()) {
       take_turn(children, index, options.turn_length, log);
     }
-    ++log.cycles;
-    log.ended_by_budget = now_ns() >= budget_ends && log.cycles != options.cycles;
-  } while (!log.ended_by_budget && log.cycles != options.cycles);
+  }
   return log;
 }
 
@@ -135,8 +130,7 @@ std::string run_lockstep(const LockstepOptions& options) {
 
   const std::string lockstep = json::Object()
                                    .add("turn_length", std::to_string(options.turn_length))
-                                   .add("cycles", std::to_string(log.cycles))
-                                   .add("ended", json::text(log.ended_by_budget ? "budget" : "cycles"))
+                                   .add("cycles", std::to_string(options.cycles))
                                    .add("order_seed", std::to_string(options.order_seed))
                                    .add("start_order", json::numbers(start_order))
                                    .add("idle_wait_exceeded", std::to_string(log.idle_waits_exceeded))

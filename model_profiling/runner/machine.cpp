@@ -90,15 +90,6 @@ std::optional<double> temperature_c() {
   return hottest;
 }
 
-std::optional<double> load_average() {
-#if defined(__APPLE__)
-  double minute = 0;
-  return getloadavg(&minute, 1) == 1 ? std::optional<double>(minute) : std::nullopt;
-#else
-  return read_number<double>("/proc/loadavg");
-#endif
-}
-
 } // namespace
 
 std::string machine_json() {
@@ -111,7 +102,6 @@ std::string machine_json() {
       .add("frequencies_khz", of_each_cpu("cpufreq/scaling_cur_freq"))
       .add("capacities", of_each_cpu("cpu_capacity"))
       .add("temperature_c", or_null(temperature_c()))
-      .add("load_average", or_null(load_average()))
       .str();
 }
 

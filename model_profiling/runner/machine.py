@@ -92,7 +92,6 @@ class MachineFacts:
     cores: int | None = None
     os: str = ""
     governor: str | None = None
-    load_average: float | None = None
     memory_bytes: int | None = None
     temperature_c: float | None = None
     versions: Mapping[str, str] = field(default_factory=dict)
@@ -123,7 +122,6 @@ _ARM_PARTS = {
 
 FILES = {
     "cpuinfo": "/proc/cpuinfo",
-    "loadavg": "/proc/loadavg",
     "meminfo": "/proc/meminfo",
     "os": "/etc/os-release",
     "governor": "/sys/devices/system/cpu/cpu0/cpufreq/scaling_governor",
@@ -187,7 +185,6 @@ class MachineAnswers:
         capacities = [text.strip() for text in self.texts.get("capacities", {}).values()]
         speeds = [int(text) for text in capacities if re.fullmatch(r"[0-9]{1,9}", text)]
         memory = re.search(r"(?m)^MemTotal:[ \t]+([0-9]{1,15}) kB", self.text("meminfo"))
-        load = re.match(r"[0-9]{1,7}(\.[0-9]{1,7})?(?!\S)", self.text("loadavg"))
         return MachineFacts(
             cpu=cpu_name_from_proc(cpuinfo) or self.name,
             machine=self.name,
@@ -196,7 +193,6 @@ class MachineAnswers:
             fast_cores=sum(2 * speed > max(speeds) for speed in speeds) or None,
             os=self._system(),
             governor=self.text("governor") or None,
-            load_average=float(load[0]) if load else None,
             memory_bytes=int(memory[1]) * 1024 if memory else None,
             temperature_c=max(degrees, default=None),
             versions=dict(versions),

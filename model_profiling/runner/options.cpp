@@ -43,7 +43,6 @@ const char kHelp[] =
     "  --executions, --count-kernels, --cold, --memory-rate, --sample, --sample-hz, --time-limit, --result and\n"
     "  --features-only. Before the first --child:\n"
     "  --cycles N              end after this many cycles; in each, every child has one turn\n"
-    "  --budget SECONDS        begin no further cycle after this long\n"
     "  --turn-length K         executions in a turn (4)\n"
     "  --order-seed S          seed of the order of turns (0)\n"
     "  --time-limit SECONDS    end all processes after this long\n"
@@ -287,8 +286,6 @@ LockstepOptions parse_lockstep_options(const std::vector<std::string>& words) {
       options.turn_length = static_cast<uint32_t>(whole_number(flag, value, UINT32_MAX));
     } else if (flag == "--order-seed") {
       options.order_seed = whole_number(flag, value, UINT64_MAX);
-    } else if (flag == "--budget") {
-      options.budget_s = seconds(flag, value);
     } else if (flag == "--time-limit") {
       options.time_limit_s = seconds(flag, value);
     } else if (flag == "--result") {
@@ -303,8 +300,8 @@ LockstepOptions parse_lockstep_options(const std::vector<std::string>& words) {
   if (options.turn_length == 0) {
     throw Stop(Failure::kUsage, "--turn-length starts at 1");
   }
-  if (options.cycles == 0 && options.budget_s == 0) {
-    throw Stop(Failure::kUsage, "--lockstep needs --cycles or --budget to know its end");
+  if (options.cycles == 0) {
+    throw Stop(Failure::kUsage, "--lockstep needs --cycles to know its end");
   }
   for (const Options& child : options.children) {
     check(child);

@@ -55,10 +55,9 @@ struct Options {
 
 // Several programs that take turns, each in a process of its own.
 struct LockstepOptions {
-  uint64_t cycles = 0; // none: until the budget is spent
+  uint64_t cycles = 0;
   uint32_t turn_length = 4; // executions in a turn
   uint64_t order_seed = 0;
-  double budget_s = 0; // none when 0
   double time_limit_s = 0; // none when 0
   std::string result;
   std::vector<Options> children;

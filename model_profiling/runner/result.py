@@ -173,7 +173,6 @@ class LaunchFacts:
 
     turn_length: int
     cycles: int
-    ended: Literal["cycles", "budget"]
     order_seed: int
     start_order: tuple[int, ...]
     idle_wait_exceeded: int
@@ -192,7 +191,6 @@ class MachineMoment:
     capacities: tuple[int | None, ...] | None = None
     """The speed of each core, as the kernel's scheduler knows it; the fastest have 1024."""
     temperature_c: float | None = None
-    load_average: float | None = None
 
 
 @dataclass(frozen=True, slots=True)

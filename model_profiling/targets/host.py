@@ -46,7 +46,6 @@ def _mac_facts(versions: Mapping[str, str]) -> MachineFacts:
         machine=platform.machine(),
         cores=os.cpu_count() or 1,
         os=f"macOS {mac_says('sw_vers', '-productVersion').strip() or platform.mac_ver()[0]}".strip(),
-        load_average=os.getloadavg()[0],
         memory_bytes=int(memory) if memory.isdecimal() else None,
         versions=dict(versions),
         on_battery=source[1] == "Battery Power" if source else None,

@@ -78,17 +78,14 @@ class Outcome:
 class LockstepJob:
     """One launch of programs that take turns, each in its own process.
 
-    In each cycle every job has one turn of `turn_length` executions, in an order shuffled from `order_seed`.
-    The launch ends after `cycles`, or starts no new cycle once the turns have taken `budget_s`; at least one
-    of the two is given, and there is always one cycle. The `runs`, `timeout_s` and `cpu_affinity` of its jobs
-    are ignored: those of the launch apply.
+    In each of its `cycles` every job has one turn of `turn_length` executions, in an order shuffled from
+    `order_seed`. The `runs`, `timeout_s` and `cpu_affinity` of its jobs do not count: those here do.
     """
 
     jobs: tuple[Job, ...]
-    cycles: int | None = None
+    cycles: int
     turn_length: int = 4
     order_seed: int = 0
-    budget_s: float | None = None
     timeout_s: float = 600.0
     cpu_affinity: tuple[int, ...] = ()
 
@@ -207,11 +204,14 @@ def build_lockstep_command(
     """Return the command line of a launch; its own files lie beside those of `children`."""
     files = children[0].files.removesuffix(child_files("", 0))
     words = ["--lockstep", "--turn-length", str(job.turn_length), "--order-seed", str(job.order_seed)]
-    if job.cycles is not None:
-        words += ["--cycles", str(job.cycles)]
-    if job.budget_s is not None:
-        words += ["--budget", f"{job.budget_s:g}"]
-    words += ["--time-limit", f"{job.timeout_s:g}", "--result", f"{files}{RESULT}"]
+    words += [
+        "--cycles",
+        str(job.cycles),
+        "--time-limit",
+        f"{job.timeout_s:g}",
+        "--result",
+        f"{files}{RESULT}",
+    ]
     for child, places in zip(job.jobs, children, strict=True):
         words += ["--child", *_program_words(child, places), *child.extra_args]
     return (*runner, *words)

@@ -110,7 +110,7 @@ def check_turns(made: LockstepOutcome, job_count: int, cycles: int, length: int)
 def test_a_program_against_itself(launch: Launch, toy: Path, host: HostTarget) -> None:
     made = launch(Job(toy, warmup=2), Job(toy, warmup=2), cycles=5, turn_length=3, order_seed=11)
     check_turns(made, 2, cycles=5, length=3)
-    assert made.launch.ended == "cycles" and made.launch.cycles == 5
+    assert made.launch.cycles == 5
     for number, outcome in enumerate(made.outcomes):
         turns = zip(made.turns.child, made.turns.iterations_ns, strict=True)
         own = [took for at, times in turns if at == number for took in times]
@@ -128,22 +128,9 @@ def test_a_program_against_itself(launch: Launch, toy: Path, host: HostTarget) -
         before, after = made.machine.before, made.machine.after
         assert before.total_ticks is not None and after.total_ticks is not None
         assert after.total_ticks >= before.total_ticks and after.steal_ticks is not None
-        assert after.load_average is not None
         cpus = range(os.cpu_count() or 1)
         assert all(cpu in cpus for cpu in made.turns.cpu)
     assert "--lockstep" in made.outcomes[0].log.read_text()
-
-
-def test_the_budget_ends_a_launch_after_a_whole_cycle(launch: Launch, toy: Path) -> None:
-    made = launch(Job(toy), Job(toy), budget_s=0.2, turn_length=2)
-    check_turns(made, 2, cycles=made.launch.cycles, length=2)
-    assert made.launch.ended == "budget"
-    took = (made.turns.started_ns[-1] - made.turns.started_ns[0]) / 1e9
-    assert made.launch.cycles == 1 or took > 0.1
-    least = launch(Job(toy), Job(toy), budget_s=1e-6)
-    assert (least.launch.cycles, least.launch.ended) == (1, "budget")
-    both = launch(Job(toy), Job(toy), budget_s=60, cycles=2)
-    assert (both.launch.cycles, both.launch.ended) == (2, "cycles")
 
 
 def test_three_children_of_two_programs_on_one_and_two_threads(launch: Launch, exported, toy: Path) -> None:
