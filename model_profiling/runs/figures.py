@@ -283,9 +283,10 @@ def _parity(results: Mapping[Series, Result], manifest: Manifest, run_dir: Path,
             ]
             for result in sides
         )
-        quantized, half = bool(manifest.quantized), manifest.was_half
         of_tokens = manifest.tokens is not None
-        parity = compare_outputs(before, after, quantized=quantized, half=half, of_tokens=of_tokens)
+        parity = compare_outputs(
+            before, after, quantized=manifest.quantized, half=manifest.half, of_tokens=of_tokens
+        )
     except ProfilingError as problem:
         parity, reason = Parity((), "mismatch"), problem.problem
     return PairParity(pair.label, pair.baseline, pair.candidate, parity, reason)

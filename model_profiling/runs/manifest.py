@@ -200,10 +200,10 @@ class Manifest:
     position: int | None = None
     """Where in the cache the first of these tokens is; None if unknown."""
     etrecord: str | None = None
-    quantized: bool | None = None
+    quantized: bool = False
     """Whether it computes on 8-bit integers, so that outputs may differ by quantization steps."""
-    half: bool | None = None
-    """Whether it computes in float16, whatever its outputs are; None if only the name tells."""
+    half: bool = False
+    """Whether it computes in float16, whatever its outputs are."""
     target: TargetFacts = TargetFacts()
     executorch: ExecuTorch = ExecuTorch()
     runner: Runner = Runner()
@@ -253,15 +253,6 @@ class Manifest:
         """`decode` and `input_pos 256`: the method and what it was fed, if that is not the usual."""
         method = (self.method,) if self.method not in ("", "forward") else ()
         return (*method, *names.fed_in_words(*self.asked_inputs))
-
-    @property
-    def was_quantized(self) -> bool:
-        """Whether its program computed on 8-bit integers, according to its export or its name."""
-        return bool(self.quantized) or names.is_named(Path(self.model), "int8")
-
-    @property
-    def was_half(self) -> bool:
-        return names.is_named(Path(self.model), "fp16") if self.half is None else self.half
 
     @property
     def started(self) -> str:

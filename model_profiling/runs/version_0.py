@@ -41,6 +41,8 @@ def manifest_of_today(content: JsonObject, run_dir: Path) -> JsonObject:
         "schema_version": 3,
         "version_0": True,
         "model": content.get("model"),
+        "quantized": names.is_named(Path(str(content.get("model"))), "int8"),
+        "half": names.is_named(Path(str(content.get("model"))), "fp16"),
         "config": _text(content.get("config")),
         "config_file": _text(content.get("config")) or None,
         "executorch": {"sha": sha} if isinstance(sha, str) else {},

@@ -162,7 +162,7 @@ def _variant_of(manifest: Manifest) -> tuple[str, str, str]:
     """Return the model, its dtype and its backend, from the program's name and the manifest."""
     model, variant = names.variant_of(Path(manifest.model))
     backend, _, dtype = variant.rpartition("_") if variant != model else ("", "", "")
-    if not dtype and manifest.quantized is not None and manifest.half is not None:
+    if not dtype:
         dtype = "int8" if manifest.quantized else "fp16" if manifest.half else "fp32"
     model = names.with_method(model, manifest.method, manifest.fed)
     return model, "int8" if dtype == "q8" else dtype, backend

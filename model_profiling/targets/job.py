@@ -204,14 +204,8 @@ def build_lockstep_command(
     """Return the command line of a launch; its own files lie beside those of `children`."""
     files = children[0].files.removesuffix(child_files("", 0))
     words = ["--lockstep", "--turn-length", str(job.turn_length), "--order-seed", str(job.order_seed)]
-    words += [
-        "--cycles",
-        str(job.cycles),
-        "--time-limit",
-        f"{job.timeout_s:g}",
-        "--result",
-        f"{files}{RESULT}",
-    ]
+    words += ["--cycles", str(job.cycles), "--time-limit", f"{job.timeout_s:g}"]
+    words += ["--result", f"{files}{RESULT}"]
     for child, places in zip(job.jobs, children, strict=True):
         words += ["--child", *_program_words(child, places), *child.extra_args]
     return (*runner, *words)

@@ -120,7 +120,7 @@ class _SharedRun:
         }
 
     def _manifest(self, manifest: Manifest) -> Manifest:
-        shared = replace(self.fields.of(manifest), quantized=manifest.was_quantized, half=manifest.was_half)
+        shared = self.fields.of(manifest)
         checked = Run(self.folder, shared)
         pairs = [(pair, checked.decided(pair)) for pair in map(self.fields.of, self.run.pairs)]
         return replace(

@@ -28,8 +28,8 @@ from model_profiling.targets.execution import Route, Target
 from model_profiling.targets.job import Job, LockstepJob, LockstepOutcome, Outcome
 from model_profiling.targets.machine_lock import lock_of
 from model_profiling.targets.remote import scripts
-from model_profiling.targets.remote.folder import LOADER, RemoteFolder, known_reason, read_elf
-from model_profiling.targets.remote.shell import MachineLink, Shell, last_line
+from model_profiling.targets.remote.folder import LOADER, RemoteFolder, not_started, read_elf
+from model_profiling.targets.remote.shell import MachineLink, Shell
 
 _RUNNER_S = 120.0
 _COMMANDS = {
@@ -218,13 +218,7 @@ class RemoteTarget(Target):
         if answer.ok:
             return read_report(answer.stdout)
         # Some shells take a program for another CPU for a script, and end with that script's status.
-        if reason := known_reason(self.name, runner[0], answer.stderr, self.connect().name):
-            raise reason
-        why = last_line(answer) or f"exit status {answer.returncode}"
-        raise SetupError(
-            f"the kit's runner does not start on {self.name}: {why}",
-            "name an executor_runner built for it in a config (runner_path)",
-        )
+        raise not_started(self.name, runner[0], answer.stderr, self.connect().name)
 
     def execute(self, job: Job, into: Path, stem: str) -> Outcome:
         return self.shell.repeat(lambda: Target.execute(self, job, into, stem))

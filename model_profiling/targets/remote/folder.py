@@ -297,15 +297,11 @@ _REASONS = (
 )
 
 
-def known_reason(title: str, program: str, text: str, cpu: str = "") -> SetupError | None:
-    """Return the error for `program` on the machine `title` if its output `text` has a meaning."""
-    meaning = meaning_of(text, _REASONS, cpu=cpu or "of another kind")
-    return SetupError(f"{title} cannot run {program}: {meaning[0]}", meaning[1]) if meaning else None
-
-
-def not_started(title: str, program: str, text: str) -> SetupError:
-    return known_reason(title, program, text) or SetupError(
-        f"{title} cannot run {program}: {last_line(text) or 'it does not say why'}",
+def not_started(title: str, program: str, text: str, cpu: str = "of another kind") -> SetupError:
+    """Return the error for `program` on the machine `title`, whose output is `text`."""
+    why, fix = meaning_of(text, _REASONS, cpu=cpu) or (
+        last_line(text) or "it does not say why",
         "start it there by hand; if nothing helps, name an executor_runner built for it in a config "
         "(runner_path)",
     )
+    return SetupError(f"{title} cannot run {program}: {why}", fix)
