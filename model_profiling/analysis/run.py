@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -78,11 +79,18 @@ class RunAnalysis:
         return f"<{type(self).__name__} {self.run.in_short}: {short or known}>"
 
     def pairing(self, pair: Pair) -> Pairing | None:
-        both = pair.baseline, pair.candidate
-        return next((p for p in self.pairings if (p.baseline.series, p.candidate.series) == both), None)
+        return self._by_sides.get((pair.baseline, pair.candidate))
 
     def of(self, series: Series) -> SeriesAnalysis | None:
-        return next((found for found in self.series if found.series == series), None)
+        return self._by_series.get(series)
+
+    @cached_property
+    def _by_sides(self) -> dict[tuple[Series, Series], Pairing]:
+        return {(pairing.baseline.series, pairing.candidate.series): pairing for pairing in self.pairings}
+
+    @cached_property
+    def _by_series(self) -> dict[Series, SeriesAnalysis]:
+        return {analysed.series: analysed for analysed in self.series}
 
 
 def answers_in_short(answers: Iterable[tuple[str, Speedup]]) -> str:
