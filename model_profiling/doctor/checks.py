@@ -113,19 +113,10 @@ def cmake() -> Check:
     return Check("CMake", "pass", f"{shutil.which('cmake', path=path)}, with Ninja")
 
 
-TOOLCHAIN = "build/cmake/android.toolchain.cmake"
-"""What an Android NDK has for CMake."""
-
-
-def ndk_folder() -> str | None:
-    """Return the folder of an Android NDK that the user names."""
-    names = ("ANDROID_NDK", "ANDROID_NDK_HOME", "ANDROID_NDK_ROOT")
-    return next((os.environ[name] for name in names if os.environ.get(name)), None)
-
-
 def ndk() -> Check:
-    folder = ndk_folder()
-    if folder and Path(folder, TOOLCHAIN).is_file():
+    names = ("ANDROID_NDK", "ANDROID_NDK_HOME", "ANDROID_NDK_ROOT")
+    folder = next((os.environ[name] for name in names if os.environ.get(name)), None)
+    if folder and Path(folder, "build/cmake/android.toolchain.cmake").is_file():
         return Check("Android NDK", "pass", folder)
     what = f"{folder} is not an NDK" if folder else "ANDROID_NDK is not set"
     fix = "unpack an Android NDK, r27 or newer, and set ANDROID_NDK to its folder"

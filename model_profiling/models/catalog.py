@@ -47,30 +47,26 @@ class NamedModel:
     model: EagerModelBase
 
 
+@dataclass(frozen=True, slots=True, eq=False)
 class FactoryModel(EagerModelBase):
     """A user's module with its inputs, behind the kit's interface."""
 
-    def __init__(
-        self,
-        module: torch.nn.Module,
-        inputs: ExampleInputs,
-        calibration: object = None,
-        named_inputs: Mapping[str, object] | None = None,
-    ) -> None:
-        self._module, self._inputs, self._calibration = module, inputs, calibration
-        self._named_inputs = named_inputs
+    module: torch.nn.Module
+    inputs: ExampleInputs
+    calibration: object = None
+    named_inputs: Mapping[str, object] | None = None
 
     def get_eager_model(self) -> torch.nn.Module:
-        return self._module
+        return self.module
 
     def get_example_inputs(self) -> ExampleInputs:
-        return self._inputs
+        return self.inputs
 
     def get_example_kwarg_inputs(self) -> Mapping[str, object] | None:
-        return self._named_inputs
+        return self.named_inputs
 
     def get_calibration_inputs(self) -> Iterable[ExampleInputs] | None:
-        batches = self._calibration() if callable(self._calibration) else self._calibration
+        batches = self.calibration() if callable(self.calibration) else self.calibration
         return cast("Iterable[ExampleInputs] | None", batches)
 
 

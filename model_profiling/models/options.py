@@ -9,6 +9,7 @@ import sys
 import sysconfig
 import traceback
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -103,36 +104,31 @@ def is_user_code(filename: str) -> bool:
     return "site-packages" not in path.parts and not str(path).startswith(_LIBRARIES)
 
 
-class blaming:
+@contextmanager
+def blaming(
+    what: str,
+    fix: str | Callable[[BaseException], str],
+    kind: type[ProfilingError] = InputError,
+    find: Callable[[BaseException], str] | None = None,
+) -> Iterator[None]:
     """Turns exceptions in the user's code, or in libraries working on it, into errors that name the user's
     line. `sys.exit()` counts, too. `fix` may depend on the exception; `find` gives the line if the stack has
     none."""
-
-    def __init__(
-        self,
-        what: str,
-        fix: str | Callable[[BaseException], str],
-        kind: type[ProfilingError] = InputError,
-        find: Callable[[BaseException], str] | None = None,
-    ) -> None:
-        self._what, self._fix, self._kind, self._find = what, fix, kind, find
-
-    def __enter__(self) -> None:
-        """The block may raise anything."""
-
-    def __exit__(self, kind: object, problem: BaseException | None, trace: object) -> None:
-        if isinstance(problem, ProfilingError) or not isinstance(problem, (Exception, SystemExit)):
-            return
-        where = place_in_user_code(problem) or (self._find(problem) if self._find else "")
+    try:
+        yield
+    except ProfilingError:
+        raise
+    except (Exception, SystemExit) as problem:
+        where = place_in_user_code(problem) or (find(problem) if find else "")
         # The first line, plus the second if the first only announces it.
         lines = [line.strip() for line in str(problem).splitlines() if line.strip()]
         message = " ".join(lines[: 2 if lines and lines[0].endswith(":") else 1])
         message = _EDGE_OPERATOR.sub(r"\1", message).rstrip(".")
-        text = f"{self._what}: {type(problem).__name__}: {message}".rstrip(": ")
-        fix = self._fix if isinstance(self._fix, str) else self._fix(problem)
+        text = f"{what}: {type(problem).__name__}: {message}".rstrip(": ")
+        cure = fix if isinstance(fix, str) else fix(problem)
         if any(type(link).__module__.partition(".")[0] in _NETWORK for link in _chain(problem)):
-            text, fix = f"{self._what}: its weights cannot be downloaded ({message})", _DOWNLOAD_FIX
-        raise self._kind(text + (f" at {where}" if where else ""), fix) from problem
+            text, cure = f"{what}: its weights cannot be downloaded ({message})", _DOWNLOAD_FIX
+        raise kind(text + (f" at {where}" if where else ""), cure) from problem
 
 
 _DOWNLOAD_FIX = (

@@ -132,7 +132,8 @@ def discover() -> dict[str, ModelEntry]:
         for module in pkgutil.iter_modules([str(searched)]):
             folder = searched / module.name
             # In the kit's folder every package is a model, elsewhere only those that register one.
-            if not module.ispkg or (searched != KIT and "register_model" not in _text(folder)):
+            start = folder / "__init__.py"
+            if not module.ispkg or (searched != KIT and b"register_model" not in start.read_bytes()):
                 continue
             if module.name in taken:
                 raise InputError(f"{taken[module.name]} and {folder} have one name", "rename one folder")
@@ -159,13 +160,6 @@ def named_places() -> tuple[Path, ...]:
 
 def _root() -> ModuleType:
     return importlib.import_module(PACKAGE)
-
-
-def _text(folder: Path) -> str:
-    try:
-        return (folder / "__init__.py").read_text(encoding="utf-8", errors="replace")
-    except OSError:
-        return ""
 
 
 def choose(spec: str) -> Chosen | None:

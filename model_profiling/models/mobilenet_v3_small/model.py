@@ -40,12 +40,6 @@ BLOCKS = (
 )
 
 
-def nearest_multiple_of_eight(value: float) -> int:
-    """Round to a multiple of 8, never more than 10% below the value."""
-    rounded = max(8, int(value + 4) // 8 * 8)
-    return rounded + 8 if rounded < 0.9 * value else rounded
-
-
 def convolution(
     inside: int, out: int, kernel: int, *activation: nn.Module, stride: int = 1, groups: int = 1
 ) -> nn.Sequential:
@@ -78,7 +72,7 @@ class SqueezeExcite(nn.Module):
     def __init__(self, channels: int) -> None:
         super().__init__()
         self.gate: nn.Module = Gate()
-        squeezed = nearest_multiple_of_eight(channels / 4)
+        squeezed = max(8, (channels // 4 + 4) // 8 * 8)  # the nearest multiple of 8
         self.pool = nn.AdaptiveAvgPool2d(1)
         self.squeeze = nn.Conv2d(channels, squeezed, 1)
         self.excite = nn.Conv2d(squeezed, channels, 1)
