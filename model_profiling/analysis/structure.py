@@ -4,7 +4,7 @@ memory and loading."""
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Literal
 
 from model_profiling.analysis.evidence import SeriesEvidence
@@ -41,22 +41,14 @@ class Differences:
 
     name: str
     changes: tuple[StructureChange, ...] = ()
-    structure_unknown: str = ""
-    """Why structure cannot be compared; empty if it was."""
-    kernels_unknown: str = ""
-    costs_unknown: str = ""
-    """Why memory or loading cannot be compared, where that is asked for."""
+    unknown: Mapping[Aspect, str] = field(default_factory=dict)
+    """Why something cannot be compared; empty or absent if it was."""
     notes: tuple[str, ...] = ()
     only_kernels: bool = False
     """Without operators of its own: only what emulation proved about the kernels."""
 
     def of(self, aspect: Aspect) -> tuple[StructureChange, ...]:
         return tuple(change for change in self.changes if change.of == aspect)
-
-    def unknown(self, aspect: Aspect) -> str:
-        if aspect == "structure":
-            return self.structure_unknown
-        return self.kernels_unknown if aspect == "kernels" else self.costs_unknown
 
 
 def operator_changes(pairs: Pairs) -> Iterator[StructureChange]:

@@ -269,7 +269,7 @@ def _structure_cases(comparison: Comparison) -> Iterator[Case]:
             if changes := found.of(aspect):
                 message = f"{aspect} changed: {plural(len(changes), 'difference')}"
                 yield Case(found.name, "failed", message, "\n".join(map(str, changes)), aspect)
-            elif why := found.unknown(aspect):
+            elif why := found.unknown.get(aspect):
                 yield Case(found.name, "error", why, aspect=aspect)
             else:
                 notes = "\n".join(found.notes)
@@ -347,7 +347,7 @@ def _gate_sentences(comparison: Comparison) -> Iterator[tuple[bool, str]]:
     unchanged = []
     for aspect in comparison.gated:
         found = [each for asked, each in comparison.changed if asked == aspect]
-        unknown = [each for each in comparison.differences if each.unknown(aspect)]
+        unknown = [each for each in comparison.differences if each.unknown.get(aspect)]
         if found:
             count = sum(len(each.of(aspect)) for each in found)
             yield False, f"{aspect.capitalize()} changed: {plural(count, 'difference')} in {_where(found)}."

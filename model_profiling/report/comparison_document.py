@@ -161,8 +161,8 @@ def comparison_facts(comparison: Comparison) -> dict[str, object]:
             {
                 "experiment": found.name,
                 "changes": [asdict(change) for change in found.changes],
-                "structure_unknown": found.structure_unknown,
-                "kernels_unknown": found.kernels_unknown,
+                "structure_unknown": found.unknown.get("structure", ""),
+                "kernels_unknown": found.unknown.get("kernels", ""),
                 "notes": list(found.notes),
             }
             for found in comparison.differences

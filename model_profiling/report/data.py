@@ -9,11 +9,11 @@ from functools import cached_property
 from pathlib import Path
 
 from model_profiling.analysis.coverage import Outlook, outlook_of, sme2_by_operator
-from model_profiling.analysis.evidence import NotTested, PlaceEvidence, gather_evidence, not_tested
+from model_profiling.analysis.evidence import NotTested, PlaceEvidence, not_tested
 from model_profiling.analysis.findings import Finding
 from model_profiling.analysis.matching import InsideSeries
 from model_profiling.analysis.pairing import Pairing
-from model_profiling.analysis.run import RunAnalysis, gather_inside, pair_answer
+from model_profiling.analysis.run import RunAnalysis, gather_inside, pair_answer, proven_of
 from model_profiling.analysis.series import SeriesAnalysis
 from model_profiling.config import names
 from model_profiling.config.series import Diagnostic, Pair, Series, WarningLine, warning_lines
@@ -201,6 +201,9 @@ class ReportData:
 
 def report_data(run: Run, analysis: RunAnalysis | None, title: str | None = None) -> ReportData:
     """Gather everything known about `run`; `analysis` is None if it has no dumps."""
+    proven = (analysis.proven if analysis else None) or proven_of(run, ())
+    if proven.damaged:
+        raise proven.damaged
     return ReportData(
         title=title or (run.in_short if run.model_name else capitalized(run.in_short)),
         run=run,
@@ -215,19 +218,9 @@ def report_data(run: Run, analysis: RunAnalysis | None, title: str | None = None
             for pairing in (analysis.pairing(pair) if analysis else None,)
             for answer in (pair_answer(run, pair, pairing),)
         ),
-        evidence=_evidence(run, analysis),
+        evidence=proven.evidence,
         inside=gather_inside(run, analysis.series if analysis else ()),
     )
-
-
-def _evidence(run: Run, analysis: RunAnalysis | None) -> tuple[PlaceEvidence, ...]:
-    """Return the evidence that the analysis gathered for this run, or else gather it."""
-    proven = analysis.proven if analysis else None
-    if analysis is None or proven is None or analysis.run.whole is not run:
-        return gather_evidence(run, analysis.series if analysis else ())
-    if proven.damaged:
-        raise proven.damaged
-    return proven.evidence
 
 
 def _remarks(data: ReportData) -> Iterator[Diagnostic]:

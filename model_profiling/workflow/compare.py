@@ -167,15 +167,15 @@ def differences(
     `pairings` holds the operators that were already paired."""
     damaged = ours.damaged or theirs.damaged
     proven = [] if damaged else list(_proven(ours.proven, theirs.proven))
-    emulated = bool(proven) and not any(differing.kernels_unknown for differing in proven)
+    emulated = bool(proven) and not any(differing.unknown for differing in proven)
     for (before, after), pairing in zip(matched, pairings, strict=True):
         differing = _with_costs(_of_series(before, after, pairing), before, after, limits)
         if damaged:
-            yield replace(differing, kernels_unknown=damaged)
+            yield replace(differing, unknown={**differing.unknown, "kernels": damaged})
         elif emulated and not any(of.kernels and of.kernels.counted for of in (before, after)):
             # This CPU has no such kernels, so only those counted under emulation can be compared.
-            notes = (*differing.notes, differing.kernels_unknown)
-            yield replace(differing, kernels_unknown="", notes=notes)
+            notes = (*differing.notes, differing.unknown["kernels"])
+            yield replace(differing, unknown={**differing.unknown, "kernels": ""}, notes=notes)
         else:
             yield differing
     yield from proven
@@ -191,7 +191,7 @@ def _of_series(before: MeasurementSeries, after: MeasurementSeries, pairing: Pai
         changes = (*changes, *kernel_changes(before.kernels, after.kernels, labels=bool(missing)))
     same = before.series == after.series
     name = str(after.series) if same else f"{after.series} vs {before.series}"
-    return Differences(name, changes, unknown, why_not)
+    return Differences(name, changes, {"structure": unknown, "kernels": why_not})
 
 
 def _with_costs(
@@ -203,7 +203,8 @@ def _with_costs(
     """Add what grew beyond its limit, or why that is unknown."""
     for name, side in (("A", before), ("B", after)):
         if missing := [aspect for aspect in limits if aspect not in side.costs]:
-            return replace(differing, costs_unknown=f"{name} has no measured {listing(missing)}")
+            why_not = dict.fromkeys(limits, f"{name} has no measured {listing(missing)}")
+            return replace(differing, unknown={**differing.unknown, **why_not})
     grown = cost_changes(before.costs, after.costs, limits)
     return replace(differing, changes=(*differing.changes, *grown))
 
@@ -216,7 +217,7 @@ def _proven(ours: Sequence[SeriesEvidence], theirs: Sequence[SeriesEvidence]) ->
         after = after_of.get(before.series)
         why_not = why_kernels_unknown(before, after)
         if after is None or why_not:
-            yield Differences(name, kernels_unknown=why_not, only_kernels=True)
+            yield Differences(name, unknown={"kernels": why_not}, only_kernels=True)
         else:
             yield Differences(name, tuple(kernel_changes(before, after)), only_kernels=True)
 
