@@ -56,16 +56,15 @@ def quietly(enabled: bool = True) -> Iterator[Captured]:
     sys.stdout.flush()
     sys.stderr.flush()
     saved = {number: os.dup(number) for number in (1, 2)}
+    disabled = logging.root.manager.disable
     with tempfile.TemporaryFile() as sink:
-        for number in saved:
-            os.dup2(sink.fileno(), number)
-        disabled = logging.root.manager.disable
-        logging.disable(logging.WARNING)
-        # In a notebook or under a test runner, sys.stdout and sys.stderr are not the process's own.
-        text = os.fdopen(os.dup(sink.fileno()), "w", encoding="utf-8", errors="replace")
-        try:
+        try:  # from here on, also an interrupt must give the streams back
+            for number in saved:
+                os.dup2(sink.fileno(), number)
+            logging.disable(logging.WARNING)
+            # In a notebook or under a test runner, sys.stdout and sys.stderr are not the process's own.
             with (
-                text,
+                os.fdopen(os.dup(sink.fileno()), "w", encoding="utf-8", errors="replace") as text,
                 contextlib.redirect_stdout(text),
                 contextlib.redirect_stderr(text),
                 warnings.catch_warnings(),

@@ -61,7 +61,8 @@ def test_this_machine_serves_one_after_the_other(sme2prof, exported, tmp_path: P
     second = 0 if "waiting" in said[0] else 1
     says(said[second], f"waiting: process {both[1 - second].pid} measures {pte.stem} (sme2prof profile {pte}")
     spans = sorted(span_of(tmp_path / name) for name in "ab")
-    assert spans[0][1] < spans[1][0], "they measured at the same time"
+    # A start is noted as a whole second.
+    assert spans[0][1] < spans[1][0] + 1, "they measured at the same time"
     assert not holder() and not list((tmp_path / "c").rglob("manifest.json"))
 
 
