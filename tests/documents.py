@@ -120,7 +120,9 @@ def missing_line(shown: str, real: str) -> str:
 class Clone:
     """A copy of the working tree in which blocks are run one after the other, as in one shell."""
 
-    def __init__(self, folder: Path, warm: str, *, cold: str = "") -> None:
+    def __init__(
+        self, folder: Path, warm: str, stand_ins: dict[str, Path] | None = None, *, cold: str = ""
+    ) -> None:
         """Commands of `sme2prof` named in `cold` load all that they need themselves; others are forked off
         `warm`, which has loaded the most of it."""
         self._warm = warm
@@ -129,9 +131,12 @@ class Clone:
         self.here = self.root
         self._state = folder / "here"
         self._venv = folder / "venv"
+        self._git = folder / "gitconfig"
         copy_to(self.root)
         make_environment(self._venv)
         (self.root / ".venv").symlink_to(self._venv)
+        rules = (f'[url "{place}"]\n\tinsteadOf = {url}\n' for url, place in (stand_ins or {}).items())
+        self._git.write_text('[protocol "file"]\n\tallow = always\n' + "".join(rules))
 
     def run(self, block: Block, *, timeout: float = 500) -> process.Completed:
         """Run a block; a later one begins in the folder this one ended in."""
@@ -143,6 +148,7 @@ class Clone:
             "DOCUMENTED_ROOT": str(self.root),
             "DOCUMENTED_WARM": self._warm,
             "DOCUMENTED_COLD": self._cold,
+            "GIT_CONFIG_GLOBAL": str(self._git),
             "COLUMNS": "120",
             "PYTHONPATH": "",
         }

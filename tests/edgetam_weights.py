@@ -1,4 +1,4 @@
-"""Made-up weights of RepViT-M1 under the names that timm gives them while training.
+"""Made-up weights of RepViT-M1 under the names that timm and EdgeTAM give them while training.
 
 Run as a script where timm can be imported, it records those names and what timm's own model answers with the
 weights (`tests/data/repvit_m1.json`): `python tests/edgetam_weights.py`.
@@ -7,7 +7,6 @@ weights (`tests/data/repvit_m1.json`): `python tests/edgetam_weights.py`.
 from __future__ import annotations
 
 import json
-import re
 import zlib
 from pathlib import Path
 
@@ -25,27 +24,14 @@ def trunk_weights() -> dict[str, Tensor]:
     return {key: _wave(key, tuple(shape)) for key, shape in shapes.items()}
 
 
-def fused(trunk: dict[str, Tensor]) -> dict[str, Tensor]:
-    """The weights as they run on a device: one convolution for each group of branches and batch norms."""
-    plain: dict[str, Tensor] = {}
-    for key, value in trunk.items():
-        name = key.replace("stages_", "stages.", 1)  # as timm's feature extractor spells it
-        layer, _, last = key.rpartition(".c.")
-        if layer and last == "weight":
-            parts = ("running_mean", "running_var", "weight", "bias")
-            mean, variance, weight, bias = (trunk[f"{layer}.bn.{part}"] for part in parts)
-            scale = weight / torch.sqrt(variance + 1e-5)
-            name = name.removesuffix(".c.weight")
-            plain[f"{name}.weight"] = value * scale.view(-1, 1, 1, 1)
-            plain[f"{name}.bias"] = bias - mean * scale
-        elif not re.search(r"\.(c|bn)\.\w+$", key):
-            plain[name] = value
-    suffix = ".conv.weight"
-    for mixer in [key.removesuffix(suffix) for key in plain if key.endswith(f"token_mixer{suffix}")]:
-        wide, point = plain.pop(f"{mixer}.conv.weight"), plain.pop(f"{mixer}.conv1.weight")
-        plain[f"{mixer}.weight"] = wide + torch.nn.functional.pad(point + 1.0, [1, 1, 1, 1])
-        plain[f"{mixer}.bias"] = plain.pop(f"{mixer}.conv.bias") + plain.pop(f"{mixer}.conv1.bias")
-    return plain
+def checkpoint_weights() -> dict[str, Tensor]:
+    """As `edgetam.pt` holds them, with something of the rest of EdgeTAM beside."""
+    held = {f"image_encoder.trunk.body.{key}": value for key, value in trunk_weights().items()}
+    for number, width in enumerate(reversed(WIDTHS)):
+        for name, shape in (("weight", (256, width, 1, 1)), ("bias", (256,))):
+            key = f"image_encoder.neck.convs.{number}.conv.{name}"
+            held[key] = _wave(key, shape)
+    return held | {"memory_encoder.out_proj.bias": torch.zeros(64)}
 
 
 def image(size: int = 64) -> Tensor:

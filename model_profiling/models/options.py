@@ -22,13 +22,18 @@ MARK = "@"
 
 @dataclass(frozen=True, slots=True)
 class ModelOption:
-    """A keyword of a model's class: a positive whole number or `default`."""
+    """A keyword of a model's class: a positive whole number or `default`, or a file if that is None."""
 
     name: str
-    default: int
+    default: int | None
     meaning: str
 
-    def read(self, model: str, text: str) -> int:
+    def read(self, model: str, text: str) -> int | Path:
+        if self.default is None:
+            path = Path(text).expanduser()
+            if not path.is_file():
+                raise InputError(f"{self.name} of '{model}': there is no file {path}", "correct the path")
+            return path
         if text != str(self.default) and not re.fullmatch(r"[1-9]\d{0,8}", text):
             raise InputError(
                 f"{self.name} of '{model}' is '{text}'",
@@ -38,8 +43,8 @@ class ModelOption:
 
     @property
     def shown(self) -> str:
-        """`size=1024`."""
-        return f"{self.name}={self.default}"
+        """`size=1024`, `checkpoint=FILE`."""
+        return f"{self.name}={'FILE' if self.default is None else self.default}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,7 +52,7 @@ class Chosen:
     """A registered model, and the options that differ from its defaults."""
 
     model: str
-    values: Mapping[str, int]
+    values: Mapping[str, int | Path]
 
     @property
     def source(self) -> str:
@@ -57,11 +62,17 @@ class Chosen:
 
     @property
     def file_name(self) -> str:
-        return "_".join((self.model, *(f"{key}{value}" for key, value in self.values.items())))
+        words = [self.model]
+        for key, value in self.values.items():
+            if isinstance(value, Path):
+                words += [key, re.sub("[^A-Za-z0-9]+", "_", value.stem).strip("_")]
+            else:
+                words.append(f"{key}{value}")
+        return "_".join(words)
 
 
 def chosen_options(model: str, text: str, declared: Iterable[ModelOption]) -> Chosen:
-    """Parse `size=512,layers=2`; the result has the order in which the model declares its options."""
+    """Parse `size=512,checkpoint=FILE`; the result has the order in which the model declares its options."""
     options = {option.name: option for option in declared}
     spelled = ",".join(option.shown for option in options.values())
     usage = f"write {model}{MARK}{spelled}" if spelled else f"write only {model}: it has no options"

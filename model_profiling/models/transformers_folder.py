@@ -63,7 +63,8 @@ def _prompt(context: int) -> int:
 
 
 class TransformersModel(EagerLanguageModel):
-    def __init__(self, folder: Path, given: Mapping[str, int]) -> None:
+    def __init__(self, folder: Path, options: Mapping[str, int | Path]) -> None:
+        given = {key: value for key, value in options.items() if isinstance(value, int)}
         context = given.get("context", _context(_read(folder)))
         prompt = given.get("prompt", _prompt(context))
         super().__init__(prompt=prompt, context=context, methods=given.get("methods", 2))

@@ -170,6 +170,7 @@ def _current_export(model: str, dtype: str, backend: str, artifacts: Path | None
     whole = files.sha256(pte) == summary.sha256 and summary.etrecord.is_file()
     same_tools = summary.versions == versions() and summary.seed == 0 and not summary.accuracy.real_inputs
     sources = [
+        *(value for value in chosen.values.values() if isinstance(value, Path)),
         *home.rglob("*.py"),
         *registry.KIT.glob("*.py"),
         *registry.KIT.glob("*/*.py"),  # a model may use parts of another

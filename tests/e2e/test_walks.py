@@ -9,6 +9,8 @@ import pytest
 from documents import Block, Clone, blocks_of, described_machine, missing_line, pages
 from stand_ins import lay_out_checkout
 
+from model_profiling.core import process
+
 SKILLS = "agent_skill_ml_profiling"
 WALKS = {
     "readme": ("README.md",),
@@ -21,6 +23,7 @@ WALKS = {
     ),
 }
 """Pages that are read one after the other, in one clone; each walk is one test."""
+_EDGETAM = "https://github.com/facebookresearch/EdgeTAM.git"
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="the run directories shown are those of Linux")
@@ -29,7 +32,8 @@ WALKS = {
 def test_a_walk_runs_from_top_to_bottom(walk: str, tmp_path: Path, warm_python: str) -> None:
     # The workflow's export imports ExecuTorch itself, beside a checkout that is not the wheel.
     beside_checkout = walk == "workflow"
-    clone = Clone(tmp_path, warm_python, cold="doctor export" if beside_checkout else "")
+    stand_ins = {_EDGETAM: _edgetam(tmp_path)} if walk == "skills" else {}
+    clone = Clone(tmp_path, warm_python, stand_ins, cold="doctor export" if beside_checkout else "")
     if beside_checkout:
         lay_out_checkout(clone.root)
     told = [block for page in WALKS[walk] for block in blocks_of(page)]
@@ -40,6 +44,21 @@ def test_a_walk_runs_from_top_to_bottom(walk: str, tmp_path: Path, warm_python: 
         elif block.language == "bash" and not block.not_run:
             _run(clone, block)
     assert not list(clone.root.glob("*.txt")), "a walk leaves no notes behind"
+
+
+def _edgetam(folder: Path) -> Path:
+    """A repository with what the skill takes from EdgeTAM's: a licence, and weights under its names."""
+    import torch
+    from edgetam_weights import checkpoint_weights
+
+    place = folder / "edgetam"
+    (place / "checkpoints").mkdir(parents=True)
+    torch.save({"model": checkpoint_weights()}, place / "checkpoints" / "edgetam.pt")
+    (place / "LICENSE").write_text("a stand-in\n")
+    git = ["git", "-C", place, "-c", "user.name=t", "-c", "user.email=t@localhost"]
+    for words in (["init", "-q"], ["add", "-A"], ["commit", "-qm", "Stand-in"]):
+        assert process.run([*git, *words], timeout=60).ok
+    return place
 
 
 def _run(clone: Clone, block: Block) -> None:

@@ -177,7 +177,8 @@ def test_a_run_answers_part_by_part_and_stays_as_it_is(client, root: Path, tmp_p
         ("export", {"model": "link_out/model.py:make"}, "outside the root"),
         ("export", {"model": "os:getcwd"}, "could import any module"),
         ("export", {"model": "toy_cnn", "dtype": "os:getcwd"}, "could import any module"),
-        ("export", {"model": "toy_cnn@size=512,weights=link_out/w.pt"}, "outside the root"),
+        ("export", {"model": "edgetam_image_encoder@checkpoint=/w.pt"}, "outside the root"),
+        ("export", {"model": "edgetam_image_encoder@size=512,checkpoint=link_out/w.pt"}, "outside the root"),
         ("export", {"model": "toy_cnn", "keep": ["--debug"]}, "does not say what to keep"),
         ("profile", {"model": "toy_cnn", "dtype": "fp32,../x.py:quantizer"}, "outside the root"),
         ("profile", {"model": "toy_cnn", "target": "ssh:board"}, "ssh is allowed to no host"),
@@ -202,7 +203,7 @@ def test_paths_are_checked_whole_and_in_parts(tmp_path: Path) -> None:
     for text in fine:
         root.check("model", text)
     root.check("sql", "SELECT '/etc/passwd', 'a:b'")
-    wrong = ("m@weights=a:link/w.pt,size=2", "m@weights=~/w.pt", "a:link", "ssh:other", "x.py:f,b.c:d")
+    wrong = ("m@checkpoint=a:link/w.pt,size=2", "m@checkpoint=~/w.pt", "a:link", "ssh:other", "x.py:f,b.c:d")
     for text in wrong:
         with pytest.raises(InputError):
             root.check("model", text)

@@ -102,7 +102,7 @@ def test_lists_load_no_torch_and_show_how_options_are_written(cli: Callable[...,
     listed = cli("models").stdout
     assert max(map(len, listed.splitlines())) <= 100
     shown = dict(re.findall(r"^  (\w+) +((?:.*\n)(?:    .*\n)*)", listed, re.MULTILINE))
-    assert "options @size=1024" in shown["edgetam_image_encoder"]
+    assert "options @size=1024,checkpoint=FILE" in shown["edgetam_image_encoder"]
     assert "@layers=2,prompt=64,context=128" in shown["tiny_llama"]
     assert "options" not in shown["toy_cnn"]
     ours, theirs = listed.index("The kit's own:"), listed.index("ExecuTorch's examples:")

@@ -7,7 +7,12 @@ register_model(
     "edgetam_image_encoder",
     f"{__name__}.model:EdgeTAMImageEncoder",
     inputs=["1x3x1024x1024 float32"],
-    description="EdgeTAM's RepViT-M1 trunk, re-parameterised, and FPN neck; weights seeded at random",
+    description=(
+        "EdgeTAM's RepViT-M1 trunk, re-parameterised, and FPN neck; weights random or from a checkpoint"
+    ),
     not_supported={"int8": "with random weights, outputs are off by 0.16 of their range (accepted: 0.1)"},
-    options=[ModelOption("size", 1024, "side of the image, a multiple of 32")],
+    options=[
+        ModelOption("size", 1024, "side of the image, a multiple of 32"),
+        ModelOption("checkpoint", None, "edgetam.pt from a clone of EdgeTAM"),
+    ],
 )
