@@ -125,8 +125,8 @@ def _plan_row(job: SweepJob) -> tuple[str, ...]:
     return (
         job.cells[0].run_name,
         job.target,
-        ", ".join(map(str, dict.fromkeys(cell.threads for cell in job.cells))),
-        ", ".join(rung.name for rung in job.rungs),
+        ", ".join(map(str, job.sweep.threads)),
+        ", ".join(rung.name for rung in job.sweep.rungs),
         str(len(job.cells)),
         "not known" if job.seconds is None else duration(job.seconds),
     )

@@ -12,12 +12,13 @@ import shutil
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
+from itertools import product
 from pathlib import Path
 from typing import Literal
 
 from model_profiling.config.names import earlier_name, format_of_name, variant_of, with_method
 from model_profiling.config.settings import ProfileConfig
-from model_profiling.config.sweep import SweepCase, SweepConfig, SweepRung
+from model_profiling.config.sweep import LADDER, SweepCase, SweepConfig
 from model_profiling.core import files
 from model_profiling.core.errors import InputError
 from model_profiling.core.files import LockFile
@@ -29,7 +30,7 @@ from model_profiling.runs.begin import check_folder
 from model_profiling.runs.journal import moment
 from model_profiling.runs.manifest import Manifest, Result, read_manifest
 from model_profiling.targets import Target
-from model_profiling.workflow.measure import LADDER, RungAsked, experiment_of_rung, make_rung_config
+from model_profiling.workflow.measure import experiment_of_rung, make_rung_config
 
 CELLS, SWEEP = "cells.json", "sweep.json"
 RUNS, ARTIFACTS = "runs", "artifacts"
@@ -94,16 +95,18 @@ class SweepJob:
     """All cells of one program's case on one target: one run directory, `runs/<program>/<place>` of the
     sweep, with the case after the program's name."""
 
-    cells: tuple[Cell, ...]
+    program: SweepProgram
+    case: SweepCase
+    target: str
     sweep: SweepConfig
 
     @property
-    def program(self) -> SweepProgram:
-        return self.cells[0].program
-
-    @property
-    def target(self) -> str:
-        return self.cells[0].target
+    def cells(self) -> tuple[Cell, ...]:
+        return tuple(
+            Cell(self.program, threads, rung.name, self.target, self.case.name)
+            for rung in self.sweep.rungs
+            for threads in self.sweep.threads
+        )
 
     @property
     def id(self) -> str:
@@ -113,16 +116,6 @@ class SweepJob:
     def run_dir(self) -> str:
         """Relative to the sweep's folder."""
         return f"{RUNS}/{self.id}"
-
-    @property
-    def case(self) -> SweepCase:
-        cases = self.sweep.cases_of(self.program.model)
-        return next(case for case in cases if case.name == self.cells[0].case)
-
-    @property
-    def rungs(self) -> tuple[SweepRung, ...]:
-        measured = {cell.rung for cell in self.cells}
-        return tuple(rung for rung in self.sweep.rungs if rung.name in measured)
 
     @property
     def choice(self) -> TargetChoice:
@@ -137,15 +130,19 @@ class SweepJob:
     def config(self, program: Path, output_root: Path, target: Target) -> ProfileConfig:
         """What to measure: one experiment per rung, each other rung compared with `on`. `target` must be
         open, because a ladder asks it for its CPU's features."""
-        rungs = tuple(
-            RungAsked(rung.name, rung.disable, tuple(c.threads for c in self.cells if c.rung == rung.name))
-            for rung in self.rungs
-        )
         sweep = self.sweep
-        config = make_rung_config(
-            target, program, output_root, rungs, sweep.schedule, runs=sweep.runs, warmup=sweep.warmup
+        return make_rung_config(
+            target,
+            program,
+            output_root,
+            {rung.name: rung.disable for rung in sweep.rungs},
+            sweep.schedule,
+            threads=sweep.threads,
+            runs=sweep.runs,
+            warmup=sweep.warmup,
+            method=self.case.method,
+            inputs=self.case.inputs,
         )
-        return config.model_copy(update={"method": self.case.method, "inputs": self.case.inputs})
 
 
 @dataclass(frozen=True, slots=True)
@@ -182,22 +179,21 @@ def all_cells(sweep: SweepConfig) -> tuple[CellRecord, ...]:
     """Every combination once, in the order of the file: waiting, or left out with a reason."""
     return tuple(
         CellRecord(cell, "left out", unsupported) if unsupported else CellRecord(cell)
-        for program, unsupported in _programs(sweep)
-        for case in sweep.cases_of(program.model)
-        for target in sweep.targets
-        for rung in sweep.rungs
-        for threads in sweep.threads
-        for cell in (Cell(program, threads, rung.name, target, case.name),)
+        for job, unsupported in _all_jobs(sweep)
+        for cell in job.cells
     )
 
 
 def jobs(sweep: SweepConfig) -> tuple[SweepJob, ...]:
-    """The cells that are measured, by program, case and target, in the order of the file."""
-    groups: dict[str, list[Cell]] = {}
-    for record in all_cells(sweep):
-        if record.state != "left out":
-            groups.setdefault(record.cell.job_id, []).append(record.cell)
-    return tuple(SweepJob(tuple(group), sweep) for group in groups.values())
+    """What is measured, by program, case and target, in the order of the file."""
+    return tuple(job for job, unsupported in _all_jobs(sweep) if not unsupported)
+
+
+def _all_jobs(sweep: SweepConfig) -> Iterator[tuple[SweepJob, str]]:
+    """Each job, with the reason if it is left out."""
+    for program, unsupported in _programs(sweep):
+        for case, target in product(sweep.cases_of(program.model), sweep.targets):
+            yield SweepJob(program, case, target, sweep), unsupported
 
 
 def _programs(sweep: SweepConfig) -> Iterator[tuple[SweepProgram, str]]:

@@ -7,7 +7,7 @@ import shlex
 import shutil
 import tarfile
 import tempfile
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, cast
@@ -25,6 +25,7 @@ from model_profiling.config.settings import (
     Schedule,
     Side,
 )
+from model_profiling.config.sweep import LADDER, OFF, ON
 from model_profiling.core import files
 from model_profiling.core.errors import InputError, SetupError
 from model_profiling.core.formatting import milliseconds, plural
@@ -309,68 +310,58 @@ def publish_proof(measured: Measured) -> ReportData:
 # Configs of `sme2prof profile` and of a sweep's jobs. Which experiments the target's CPU can tell apart is
 # found out when measuring.
 
-LADDER = "ladder"
 _UP_TO = "upto_"
 _EMULATED_TIMEOUT_S = 3600.0
-
-
-@dataclass(frozen=True, slots=True)
-class RungAsked:
-    """One rung: `on`, `off`, `ladder`, or a name with the features it disables."""
-
-    name: str
-    disable: tuple[str, ...] = ()
-    threads: tuple[int, ...] = (1,)
 
 
 def make_rung_config(
     target: Target,
     program: Path,
     root: Path,
-    rungs: Sequence[RungAsked],
+    rungs: Mapping[str, Sequence[str]],
     schedule: Schedule,
     *,
+    threads: tuple[int, ...],
     runs: int,
     warmup: int,
     method: str | None = None,
     inputs: Inputs | None = None,
 ) -> ProfileConfig:
-    """Return the config for one target: one experiment per rung, each compared with `on`, or a ladder.
-    Without latencies, one run is enough and settings about measuring do not apply."""
+    """Return the config for one target: one experiment per rung (`on`, `off` or one of the user's, with the
+    features it disables), each compared with `on`, or a `ladder`. Without latencies, one run is enough and
+    settings about measuring do not apply."""
     if not target.timings_are_latency:
         runs, warmup = 1, 0
         timeout_s = schedule.timeout_s if "timeout_s" in schedule.model_fields_set else _EMULATED_TIMEOUT_S
         unused = dict.fromkeys(("rounds", "precision", "budget_s"))
         schedule = schedule.model_copy(update={**unused, "timeout_s": timeout_s})
-    on = next((rung for rung in rungs if rung.name == "on"), None)
     against = [
-        (rung, on, "SME2 on vs off" if rung.name == "off" else f"everything vs {rung.name}")
+        (rung, ON, "SME2 on vs off" if rung == OFF else f"everything vs {rung}")
         for rung in rungs
-        if on is not None and rung is not on
+        if ON in rungs and rung != ON
     ]
-    if any(rung.name == LADDER for rung in rungs):
-        rungs, against = _ladder(target, tuple(dict.fromkeys(n for rung in rungs for n in rung.threads)))
+    if LADDER in rungs:
+        rungs, against = _ladder(target)
     kind = target.platform
     experiments = tuple(
         Experiment(
-            name=experiment_of_rung(kind, rung.name),
-            sme2="off" if rung.name == "off" or {"sme2", "sme"} & set(closure(rung.disable)) else "on",
-            disable=cast("tuple[Feature, ...]", rung.disable),
+            name=experiment_of_rung(kind, rung),
+            sme2="off" if rung == OFF or {"sme2", "sme"} & set(closure(disable)) else "on",
+            disable=cast("tuple[Feature, ...]", tuple(disable)),
             runs=runs,
             warmup=warmup,
-            threads=rung.threads,
+            threads=threads,
         )
-        for rung in rungs
+        for rung, disable in rungs.items()
     )
     pairs = tuple(
         ComparePair(
-            baseline=Side(experiment=experiment_of_rung(kind, rung.name), threads=threads),
-            candidate=Side(experiment=experiment_of_rung(kind, better.name), threads=threads),
-            label=f"{label}, {plural(threads, 'thread')}",
+            baseline=Side(experiment=experiment_of_rung(kind, rung), threads=count),
+            candidate=Side(experiment=experiment_of_rung(kind, better), threads=count),
+            label=f"{label}, {plural(count, 'thread')}",
         )
         for rung, better, label in against
-        for threads in better.threads
-        if threads in rung.threads
+        for count in threads
     )
     return ProfileConfig(
         model=program.resolve(),
@@ -386,13 +377,11 @@ def make_rung_config(
 
 def experiment_of_rung(platform: str, rung: str) -> str:
     """Return the name of a rung's experiment, or the prefix of all experiments of a ladder."""
-    own = {"on": "sme2_on", "off": "sme2_off", LADDER: _UP_TO}
+    own = {ON: "sme2_on", OFF: "sme2_off", LADDER: _UP_TO}
     return f"{platform}_{own.get(rung, rung)}"
 
 
-def _ladder(
-    target: Target, threads: tuple[int, ...]
-) -> tuple[list[RungAsked], list[tuple[RungAsked, RungAsked, str]]]:
+def _ladder(target: Target) -> tuple[dict[str, Sequence[str]], list[tuple[str, str, str]]]:
     """Return the rungs of a ladder, each named by the best feature it still has, and the neighbours to
     compare."""
     target.prepare()
@@ -400,11 +389,8 @@ def _ladder(
     if len(steps) < 2:
         raise InputError("this CPU has no features that --ladder can switch off", "leave --ladder out")
     best = [step.left[0] if step.left else "neon" for step in steps]
-    rungs = [
-        RungAsked(f"{_UP_TO}{feature}", step.disable, threads)
-        for feature, step in zip(best, steps, strict=True)
-    ]
-    return rungs, [
+    rungs = [f"{_UP_TO}{feature}" for feature in best]
+    return {rung: step.disable for rung, step in zip(rungs, steps, strict=True)}, [
         (worse, better, f"what {feature} buys")
         for better, worse, feature in zip(rungs, rungs[1:], best, strict=False)
     ]

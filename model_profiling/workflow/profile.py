@@ -14,6 +14,7 @@ from model_profiling.config import names
 from model_profiling.config.names import under_either_name
 from model_profiling.config.series import Diagnostic, WarningLine, warning_lines
 from model_profiling.config.settings import Inputs, ProfileConfig, Schedule
+from model_profiling.config.sweep import LADDER, OFF, ON
 from model_profiling.core import files
 from model_profiling.core.errors import InputError, ProfilingError, SetupError
 from model_profiling.core.files import as_path
@@ -39,8 +40,6 @@ from model_profiling.statistics.measure import EXACT_ROUNDS
 from model_profiling.targets import Target, TargetChoice, TargetPlan, open_target, plan_targets
 from model_profiling.targets.machine_lock import working_beside
 from model_profiling.workflow.measure import (
-    LADDER,
-    RungAsked,
     RunOptions,
     RunOutcome,
     make_rung_config,
@@ -352,19 +351,19 @@ def make_config(
 ) -> ProfileConfig:
     """Return the config for one target: SME2 on and off, on alone, or a ladder."""
     case, repeats = case or ProgramCase(), options.given(("runs", "warmup"))
-    kinds = ("on",) if options.quick and not target.timings_are_latency else ("on", "off")
+    kinds = (ON,) if options.quick and not target.timings_are_latency else (ON, OFF)
     threads = options.threads
     if not threads:  # powers of two up to the number of fast cores
         facts = target.facts() if target.timings_are_latency else MachineFacts()
         cores = facts.fast_cores or facts.cores or 1
         threads = tuple(dict.fromkeys((*(1 << place for place in range(cores.bit_length())), cores)))
-    rungs = [RungAsked(name, (), threads) for name in ((LADDER,) if options.ladder else kinds)]
     return make_rung_config(
         target,
         program,
         root,
-        rungs,
+        dict.fromkeys((LADDER,) if options.ladder else kinds, ()),
         Schedule(**options.given(Schedule.model_fields)),
+        threads=threads,
         runs=repeats.get("runs", options.runs),
         warmup=repeats.get("warmup", options.warmup),
         method=case.method,
