@@ -98,7 +98,7 @@ def list_runs(*, store: str | None, last: int, as_json: bool, **filters: Any) ->
             run["name"],
             run["device"],
             "" if run["median_ms"] is None else marked(f"{run['median_ms']:.3f}", run["is_arm"]),
-            f"{run['commit_hash'][:10]}{'+' if run['dirty'] else ''}",
+            run["commit_hash"][:10],
             run["state"],
             " ".join(sorted(run["tags"])),
         )

@@ -57,7 +57,6 @@ class HistoryPoint:
     """In one inference of a language model."""
     commit: str = ""
     branch: str = ""
-    dirty: bool | None = None
     kit: str = ""
     executorch: str = ""
     runner_build: str = ""
@@ -78,7 +77,7 @@ class HistoryPoint:
 
     @property
     def short_commit(self) -> str:
-        return f"{self.commit[:_SHORT_HASH]}{'+' if self.commit and self.dirty else ''}"
+        return self.commit[:_SHORT_HASH]
 
 
 POINT = tuple(point.name for point in fields(HistoryPoint))

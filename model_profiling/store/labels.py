@@ -24,8 +24,6 @@ class Labels:
 
     commit: str | None = None
     branch: str | None = None
-    dirty: bool | None = None
-    """Whether there were uncommitted changes; None if unknown."""
     tags: tuple[str, ...] = ()
     device: str | None = None
     """Names the machine instead of its CPU."""
@@ -57,14 +55,9 @@ def with_commit(labels: Labels, folder: Path | None = None) -> Labels:
     if commit := _first_set(_COMMITS):
         return replace(labels, commit=commit, branch=labels.branch or _first_set(_BRANCHES))
     here = folder or Path.cwd()
-    if not (commit := _git(here, "rev-parse", "HEAD")):
-        return replace(labels, commit="", branch=labels.branch or "")
-    branch = labels.branch or _git(here, "branch", "--show-current")
-    filters = _git(here, "config", "--show-scope", "--includes", "--name-only", "--get-regexp", "^filter[.]")
-    if any(line.startswith(("local", "worktree")) for line in filters.splitlines()):
-        return replace(labels, commit=commit, branch=branch)  # looking for changes would run them
-    changes = _git(here, "status", "--porcelain", "--untracked-files=no", "--ignore-submodules=all")
-    return replace(labels, commit=commit, branch=branch, dirty=bool(changes))
+    commit = _git(here, "rev-parse", "HEAD")
+    branch = labels.branch or (_git(here, "branch", "--show-current") if commit else "")
+    return replace(labels, commit=commit, branch=branch)
 
 
 def _first_set(variables: tuple[str, ...]) -> str:
@@ -75,9 +68,8 @@ def _git(folder: Path, *words: str) -> str:
     """What git prints; empty if it fails. The folder may be one that somebody sent: programs that its
     configuration names, to watch files and to fetch, are not run."""
     command = ("git", "-c", "core.fsmonitor=", "-C", str(folder), *words)
-    alone = {"GIT_OPTIONAL_LOCKS": "0", "GIT_ALLOW_PROTOCOL": "none"}
     try:
-        done = process.run(command, timeout=_GIT_S, env=alone)
+        done = process.run(command, timeout=_GIT_S, env={"GIT_ALLOW_PROTOCOL": "none"})
     except SetupError:
         return ""
     return done.stdout.strip() if done.ok else ""

@@ -130,7 +130,6 @@ def run_row(run: Run, labels: Labels) -> Row:
         "processes": len(entries),
         "commit_hash": labels.commit or "",
         "branch": labels.branch or "",
-        "dirty": labels.dirty,
         "sweep": labels.sweep,
         "run_dir": str(run.path.resolve()),
         "cpu": before.cpu if before else "",

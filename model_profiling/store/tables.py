@@ -70,7 +70,6 @@ _ALL_TABLES = (
             Field("os", "text", "the operating system"),
             Field("commit_hash", "text", "the commit of the measured code; empty if unknown"),
             Field("branch", "text", "its branch"),
-            Field("dirty", "flag", "whether it had uncommitted changes"),
             Field("sweep", "text", "the sweep that it belongs to; empty if none"),
             Field("run_dir", "text", "its folder when it was added"),
             Field("tags", "record", "its tags, each with a note"),
@@ -166,7 +165,7 @@ def _of(table: str, names: str) -> list[str]:
 
 
 _WHAT = _of("runs", "run_id measured_at model dtype backend device device_name is_arm")
-_VERSION = _of("runs", "commit_hash branch dirty executorch kit sweep name")
+_VERSION = _of("runs", "commit_hash branch executorch kit sweep name")
 _SAME = "runs.model, runs.dtype, runs.backend, runs.device"
 """Runs with the same values here measure the same thing in the same place."""
 _NEWEST = "ORDER BY coalesce(runs.measured_at, runs.added_at) DESC, runs.added_at DESC, runs.run_id"

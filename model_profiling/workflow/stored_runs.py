@@ -167,7 +167,7 @@ _POINT = tuple(name for name in POINT if name != "at")
 _KEY = tuple(field.name for field in fields(SeriesKey) if field.name != "device_name")
 _HISTORY = """
     SELECT r.run_id, r.name, coalesce(r.measured_at, r.added_at) AS measured_at, r.model, r.dtype, r.backend,
-           r.device, r.device_name, r.is_arm, r.commit_hash AS "commit", r.branch, r.dirty, r.kit,
+           r.device, r.device_name, r.is_arm, r.commit_hash AS "commit", r.branch, r.kit,
            r.executorch, r.runner_build, r.os, r.program_sha256, r.run_dir,
            e.experiment, e.threads, e.times, e.state, e.median_ms, e.low_ms, e.high_ms, e.tokens
     FROM runs r JOIN experiments e ON e.run_id = r.run_id

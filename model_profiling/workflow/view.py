@@ -118,7 +118,7 @@ def _stored_run(row: Mapping[str, Any], report: str) -> tuple[Text, ...]:
         marked(device, row["is_arm"]),
         f"{row['measured_at'] or row['added_at']:%Y-%m-%d %H:%M}",
         latency,
-        f"{row['commit_hash'][:10]}{'+' if row['dirty'] else ''}" if row["commit_hash"] else "",
+        row["commit_hash"][:10],
         ", ".join(row["tags"] or ()),
     )
 

@@ -166,7 +166,7 @@ def test_a_latency_that_went_up_is_found_in_runs_that_were_added(tmp_path: Path)
 @pytest.mark.slow
 def test_a_server_answers_like_a_file(postgres: Postgres, tmp_path: Path, sme2prof: Sme2prof) -> None:
     postgres.run("CREATE DATABASE history")
-    made = [Made(40, steps={25: 0.05}), Made(3, times="emulated", run={"is_arm": False, "dirty": True})]
+    made = [Made(40, steps={25: 0.05}), Made(3, times="emulated", run={"is_arm": False})]
     addresses = postgres.address("history"), str(tmp_path / "runs.db")
     for address in addresses:
         made_store(address, made)
