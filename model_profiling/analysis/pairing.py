@@ -19,17 +19,15 @@ from model_profiling.core.formatting import plural
 from model_profiling.program.category import Category
 from model_profiling.program.records import OperatorKey
 from model_profiling.runs.records import PairSpeedup
-from model_profiling.statistics.measure import Rounds
+from model_profiling.runs.times import shared_launches
 from model_profiling.statistics.speedup import (
     Launches,
     Speedup,
     Verdict,
     Way,
     as_launches,
-    compare_launches,
+    compare,
     compare_many,
-    compare_rounds,
-    compare_separate,
 )
 
 # How to compare two series: cycle by cycle where they took turns, round by round where their processes
@@ -61,10 +59,7 @@ class SideBySide:
 
     def end_to_end(self) -> Speedup:
         whole = self.baseline.breakdown.e2e, self.candidate.breakdown.e2e
-        if self.measured == "lockstep":
-            return compare_launches(*self._turns(whole), not_comparable=self.why_not)
-        compare = compare_rounds if self.measured == "rounds" else compare_separate
-        return compare(*self._rounds(whole), not_comparable=self.why_not)
+        return compare(*self._sides(whole), self.measured, not_comparable=self.why_not)
 
     def ratio(self, verdict: Speedup | None, before_ms: float, after_ms: float) -> float | None:
         """The ratio with confidence if there is one, else that of the times shown."""
@@ -83,24 +78,15 @@ class SideBySide:
             count = min(len(self.baseline.rounds), len(self.candidate.rounds))
         if count < 2:
             return {}
-        measured: dict[str, tuple[Launches, Launches]] = {}
-        for name, pair in pairs.items():
-            if self.measured == "lockstep":
-                measured[name] = self._turns(pair)
-            else:
-                ours, theirs = self._rounds(pair)
-                measured[name] = as_launches(ours), as_launches(theirs)
+        measured = {name: self._sides(pair) for name, pair in pairs.items()}
         timed = {name: sides for name, sides in measured.items() if all(map(_took_time, sides))}
         return compare_many(timed, self.measured, resolution=CLOCK_STEP_MS)
 
-    def _rounds(self, pair: tuple[Measured, Measured]) -> tuple[Rounds, Rounds]:
-        return self.baseline.by_round(pair[0]), self.candidate.by_round(pair[1])
-
-    def _turns(self, pair: tuple[Measured, Measured]) -> tuple[Launches, Launches]:
-        """Turns by launch, in one order, without launches that only one side has."""
-        ours, theirs = self.baseline.by_turn(pair[0]), self.candidate.by_turn(pair[1])
-        both = [launch for launch in ours if launch in theirs]
-        return [ours[launch] for launch in both], [theirs[launch] for launch in both]
+    def _sides(self, pair: tuple[Measured, Measured]) -> tuple[Launches, Launches]:
+        ours, theirs = pair
+        if self.measured == "lockstep":
+            return shared_launches(self.baseline.by_turn(ours), self.candidate.by_turn(theirs))
+        return as_launches(self.baseline.by_round(ours)), as_launches(self.candidate.by_round(theirs))
 
 
 def _launches(series: SeriesAnalysis) -> set[str]:

@@ -40,7 +40,8 @@ from model_profiling.report.run_report import KernelSection, evidence_of_file, k
 from model_profiling.report.sections import changes_table, series_blocks
 from model_profiling.runner.xnnpack_log import read_xnntrace
 from model_profiling.runs import Times
-from model_profiling.statistics.measure import LatencySummary, latency_warnings, summarize
+from model_profiling.runs.figures import latency_warnings
+from model_profiling.statistics.measure import LatencySummary, summarize
 from model_profiling.workflow.analyse import analyse
 
 
@@ -240,8 +241,8 @@ def _analyse(options: argparse.Namespace) -> None:
             say(f"{side.name}: {', '.join(f'{value:.4f}' for value in side.latencies)} ms")
     say(_table(sides))
     for side in sides:
-        for warning in latency_warnings([side.latencies]):
-            say(f"warning: {side.name}: {warning}")
+        for warning in latency_warnings(Series(side.name), [side.latencies]):
+            say(f"warning: {warning}")
     if options.compare:
         say("One process each gives no verdict; `sme2prof compare` of the two runs does.")
     if options.output_dir:
@@ -280,5 +281,5 @@ def _statistics(side: _NamedFile) -> dict[str, object]:
         "max_ms": summary.maximum,
         "end_to_end_ms": asdict(summary),
         "latencies_ms": side.latencies,
-        "warnings": [asdict(warning) for warning in latency_warnings([side.latencies])],
+        "warnings": [asdict(warning) for warning in latency_warnings(None, [side.latencies])],
     }

@@ -30,12 +30,12 @@ from model_profiling.runs.records import PairParity, RobustStats, TracerCost
 from model_profiling.runs.schedule import TRACED_ROUNDS, Order
 from model_profiling.runs.times import compare_timed, timed, times_of_mode
 from model_profiling.statistics.measure import (
+    EXACT_ROUNDS,
     LatencySummary,
-    StabilityWarning,
+    Measure,
+    Rounds,
     disturbance,
     interrupted_share,
-    interruption_warnings,
-    latency_warnings,
     summarize,
 )
 from model_profiling.statistics.parity import Parity, Values, compare_arrays, together
@@ -129,6 +129,8 @@ def _result(
 
 # The figures.
 
+_BUSY = 0.05
+"""The share of the CPU that others may take without a word."""
 _THROTTLED = 2
 """From Android's thermal status "moderate" on, the system lowers clocks."""
 _STEADY_GOVERNORS = ("performance", "userspace", None)
@@ -212,19 +214,53 @@ def _stability(manifest: Manifest, journal: Journal, measured: list[Series]) -> 
         yield from machine_warnings(manifest.machine, max(series.threads or 1 for series in measured))
     for series in measured:
         entries, rounds = journal.ended_well("untraced", series), timed(journal, series).rounds
-        few = latency_warnings(rounds, in_turns=_in_turns(entries))
-        for warning in (*_interruptions(journal, series, entries), *few):
-            yield Diagnostic(series, warning.code, warning.seen, warning.advice, warning.numbers)
+        yield from _interruptions(journal, series, entries)
+        yield from latency_warnings(series, rounds, in_turns=_in_turns(entries))
 
 
-def _interruptions(journal: Journal, series: Series, entries: Sequence[Entry]) -> Iterator[StabilityWarning]:
+def _interruptions(journal: Journal, series: Series, entries: Sequence[Entry]) -> Iterator[Diagnostic]:
     share = interrupted_share(entry.inferences for entry in entries)
     if (series.threads or 1) > 1:
         uses = [entry.use for entry in entries if entry.use and entry.use.waited_ns is not None]
         waited, ran = sum(use.waited_ns or 0 for use in uses), sum(use.cpu_ns for use in uses)
         share = waited / (waited + ran) if ran else 0.0
     error = disturbance(entry.inferences for entry in entries)
-    return interruption_warnings(journal.rule(series.threads).measure, share, error)
+    return interruption_warnings(series, journal.rule(series.threads).measure, share, error)
+
+
+def interruption_warnings(
+    series: Series, measure: Measure, share: float, error: float
+) -> Iterator[Diagnostic]:
+    """Warn of other programs, which took this `share` of the CPU, and say what was done about it; they can
+    have raised CPU times by `error`, at most."""
+    if measure == "wall time, unchecked":
+        seen = "this runner does not say whether other programs interrupted an inference"
+        yield Diagnostic(series, "unchecked", seen, "its latencies include the time that others took")
+    elif measure != "wall time" or share >= _BUSY:
+        done = {
+            "wall time": "the inferences that they interrupted do not count",
+            "cpu time": "CPU time is shown instead of wall time, "
+            f"at most {max(1, round(100 * error))}% too long",
+        }
+        advice = "the latency includes the time that others took; stop them, or measure with 1 thread"
+        seen, numbers = "other programs took {}% of the CPU", (round(100 * share),)
+        yield Diagnostic(series, "busy", seen, done.get(measure, advice), numbers)
+
+
+def latency_warnings(
+    series: Series | None, rounds: Rounds, *, in_turns: bool = False
+) -> Iterator[Diagnostic]:
+    """Warn of too few measurements; each round is one process, also in launches whose programs took turns."""
+    finished = [latencies for latencies in rounds if len(latencies)]
+    if not finished:
+        yield Diagnostic(series, "nothing", "no latency was measured", "look at the runner's log")
+        return
+    if len(finished) < EXACT_ROUNDS:
+        seen = f"few {'launches' if in_turns else 'rounds'} were measured: {{}}"
+        yield Diagnostic(series, "rounds", seen, f"measure at least {EXACT_ROUNDS}", (len(finished),))
+    if (fewest := min(map(len, finished))) < 5:
+        longer = "raise the budget (--budget)" if in_turns else "set runs to 10 or more"
+        yield Diagnostic(series, "runs", "a process timed few inferences: {}", longer, (fewest,))
 
 
 def machine_warnings(machine: Machine, threads: int) -> Iterator[Diagnostic]:

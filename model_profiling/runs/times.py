@@ -34,9 +34,7 @@ from model_profiling.statistics.speedup import (
     Terms,
     Way,
     as_launches,
-    compare_launches,
-    compare_rounds,
-    compare_separate,
+    compare,
     no_answer,
     paired_cycles,
 )
@@ -302,6 +300,7 @@ def timed_as_kept(rounds: Rounds, journal: Journal | None, series: Series) -> Ti
 
 
 def shared_launches(before: Mapping[str, Turns], after: Mapping[str, Turns]) -> tuple[Launches, Launches]:
+    """In one order, without launches that only one side has."""
     both = [launch for launch in before if launch in after]
     return [before[launch] for launch in both], [after[launch] for launch in both]
 
@@ -340,13 +339,13 @@ def compare_timed(
     )
     if rule.measure == "wall time, interrupted" and not not_comparable:
         return no_answer(INTERRUPTED, terms, len(before.rounds), "launch" if way == "lockstep" else "round")
+    return replace(compare(*_sides(before, after, way), way, **terms), measured=rule.measure)
+
+
+def _sides(before: Timed, after: Timed, way: Way) -> tuple[Launches, Launches]:
     if way == "lockstep":
-        launches = shared_launches(before.launches, after.launches)
-        speedup = compare_launches(*launches, **terms)
-    else:
-        compare = compare_rounds if way == "rounds" else compare_separate
-        speedup = compare(before.rounds, after.rounds, **terms)
-    return replace(speedup, measured=rule.measure)
+        return shared_launches(before.launches, after.launches)
+    return as_launches(before.rounds), as_launches(after.rounds)
 
 
 def compared_turns(before: Timed, after: Timed, *, same_run: bool) -> tuple[float, float] | None:
@@ -354,9 +353,7 @@ def compared_turns(before: Timed, after: Timed, *, same_run: bool) -> tuple[floa
     rule = before.rule.together(after.rule)
     before, after = before.by(rule), after.by(rule)
     way = way_of(before, after, same_run=same_run)
-    ours, theirs = as_launches(before.rounds), as_launches(after.rounds)
-    if way == "lockstep":
-        ours, theirs = shared_launches(before.launches, after.launches)
+    ours, theirs = _sides(before, after, way)
     # Runs made apart have no pairs: each is paired with itself.
     pairs = ((ours, ours), (theirs, theirs)) if way == "apart" else ((ours, theirs), (theirs, ours))
     sides = [paired_cycles(*pair) for pair in pairs]

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Literal, NamedTuple
 
@@ -205,7 +205,7 @@ def plan_turns(
     return TurnPlan(least, max(1, min(int(room / least), _MOST_CYCLES)))
 
 
-# Description of a set of latencies: centre and spread; and reasons to trust them less, with advice.
+# Description of a set of latencies: centre and spread.
 
 Floats = npt.NDArray[np.float64]
 
@@ -257,54 +257,3 @@ def summarize(latencies: Sequence[float] | Floats) -> LatencySummary:
         cv=std / mean if mean else 0.0,
         robust_cv=_MAD_TO_SIGMA * mad / median if median else 0.0,
     )
-
-
-# Reasons to trust a measurement less, each with advice.
-
-_BUSY = 0.05
-"""The share of the CPU that others may take without a word."""
-
-
-@dataclass(frozen=True, slots=True)
-class StabilityWarning:
-    """One reason to trust a measurement less: a fixed code for programs, the observation, and advice."""
-
-    code: str
-    seen: str
-    """With `{}` for each of `numbers`."""
-    advice: str
-    numbers: tuple[float, ...] = ()
-
-    def __str__(self) -> str:
-        return f"{self.seen.format(*self.numbers)}; {self.advice}"
-
-
-def interruption_warnings(measure: Measure, share: float, error: float) -> Iterator[StabilityWarning]:
-    """Warn of other programs, which took this `share` of the CPU, and say what was done about it; they can
-    have raised CPU times by `error`, at most."""
-    if measure == "wall time, unchecked":
-        seen = "this runner does not say whether other programs interrupted an inference"
-        yield StabilityWarning("unchecked", seen, "its latencies include the time that others took")
-    elif measure != "wall time" or share >= _BUSY:
-        done = {
-            "wall time": "the inferences that they interrupted do not count",
-            "cpu time": "CPU time is shown instead of wall time, "
-            f"at most {max(1, round(100 * error))}% too long",
-        }
-        advice = "the latency includes the time that others took; stop them, or measure with 1 thread"
-        seen, numbers = "other programs took {}% of the CPU", (round(100 * share),)
-        yield StabilityWarning("busy", seen, done.get(measure, advice), numbers)
-
-
-def latency_warnings(rounds: Rounds, *, in_turns: bool = False) -> Iterator[StabilityWarning]:
-    """Warn of too few measurements; each round is one process, also in launches whose programs took turns."""
-    finished = [latencies for latencies in rounds if len(latencies)]
-    if not finished:
-        yield StabilityWarning("nothing", "no latency was measured", "look at the runner's log")
-        return
-    if len(finished) < EXACT_ROUNDS:
-        seen = f"few {'launches' if in_turns else 'rounds'} were measured: {{}}"
-        yield StabilityWarning("rounds", seen, f"measure at least {EXACT_ROUNDS}", (len(finished),))
-    if (fewest := min(map(len, finished))) < 5:
-        longer = "raise the budget (--budget)" if in_turns else "set runs to 10 or more"
-        yield StabilityWarning("runs", "a process timed few inferences: {}", longer, (fewest,))

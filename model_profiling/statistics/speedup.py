@@ -156,22 +156,23 @@ def compare_rounds(baseline: Rounds, candidate: Rounds, **terms: Unpack[Terms]) 
     return compare_launches(as_launches(baseline), as_launches(candidate), unit="round", **terms)
 
 
-def compare_separate(baseline: Rounds, candidate: Rounds, **terms: Unpack[Terms]) -> Speedup:
+def compare_separate(baseline: Launches, candidate: Launches, **terms: Unpack[Terms]) -> Speedup:
     """Compare experiments that were not interleaved, such as yesterday's run and today's: by Welch's test,
     with an interval that is 3% wider on both sides."""
     if why := terms.get("not_comparable"):
         return no_answer(why, terms)
-    _check(as_launches(baseline), as_launches(candidate))
-    ours, theirs = (
-        np.array([_typical(times) for times in side if len(times)]) for side in (baseline, candidate)
+    _check(baseline, candidate)
+    times = (
+        [[time for turn in launch for time in turn] for launch in side] for side in (baseline, candidate)
     )
+    ours, theirs = (np.array([_typical(launch) for launch in side if launch]) for side in times)
     rounds = min(len(ours), len(theirs))
     if not rounds:
         return no_answer("one of the two runs completed no round", terms)
     if (ours == 0).any() or (theirs == 0).any():
         return no_answer("shorter than the clock can measure", terms, rounds)
     before, after = np.log(ours), np.log(theirs)
-    medians = _medians(as_launches(baseline), as_launches(candidate))
+    medians = _medians(baseline, candidate)
     ratio = _without_verdict(float(before.mean() - after.mean()), medians, rounds, "round", terms)
     if rounds < FEWEST_ROUNDS:
         return ratio
@@ -180,21 +181,20 @@ def compare_separate(baseline: Rounds, candidate: Rounds, **terms: Unpack[Terms]
     return _answer(ratio, (low - wider, high + wider, "separate runs, Welch plus 3%"), p_value, terms)
 
 
+def compare(baseline: Launches, candidate: Launches, way: Way, **terms: Unpack[Terms]) -> Speedup:
+    """Compare experiments as they were measured; a round is a launch of one turn."""
+    if way == "apart":
+        return compare_separate(baseline, candidate, **terms)
+    return compare_launches(baseline, candidate, unit="launch" if way == "lockstep" else "round", **terms)
+
+
 def compare_many(
     pairs: Mapping[str, tuple[Launches, Launches]], way: Way, **terms: Unpack[Terms]
 ) -> dict[str, Speedup]:
     """Compare every operator or category. Benjamini and Hochberg's correction keeps the share of false
     verdicts below 5%."""
-    alone, raw = {}, {}
-    for name, (before, after) in pairs.items():
-        if way == "apart":
-            rounds = [[time for turn in launch for time in turn] for launch in (*before, *after)]
-            alone[name] = compare_separate(rounds[: len(before)], rounds[len(before) :], **terms)
-        else:
-            unit: Unit = "launch" if way == "lockstep" else "round"
-            alone[name] = compare_launches(before, after, unit=unit, **terms)
-        if (p_value := alone[name].p_value) is not None:
-            raw[name] = p_value
+    alone = {name: compare(*sides, way, **terms) for name, sides in pairs.items()}
+    raw = {name: found.p_value for name, found in alone.items() if found.p_value is not None}
     adjusted = intervals.benjamini_hochberg(np.array(list(raw.values())))
     return alone | {name: _corrected(alone[name], float(p)) for name, p in zip(raw, adjusted, strict=True)}
 

@@ -11,11 +11,14 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from said import says
 
+from model_profiling.config.series import Series
 from model_profiling.core.errors import InputError
 from model_profiling.runner.machine import DeviceState, MachineFacts
-from model_profiling.runs.figures import machine_warnings
+from model_profiling.runs.figures import interruption_warnings, latency_warnings, machine_warnings
 from model_profiling.runs.manifest import Machine
-from model_profiling.statistics.measure import Measure, interruption_warnings, latency_warnings, summarize
+from model_profiling.statistics.measure import Measure, summarize
+
+ON = Series("on", 1)
 
 
 @pytest.fixture
@@ -68,16 +71,16 @@ def test_a_long_series_is_not_compared_pair_by_pair() -> None:
     ],
 )
 def test_the_one_warning_about_noise_says_what_was_done(measure: Measure, share: float, said: str) -> None:
-    warning = "".join(map(str, interruption_warnings(measure, share, 0.044)))
+    warning = "".join(one.said for one in interruption_warnings(ON, measure, share, 0.044))
     assert warning.startswith(said)
     assert ("at most 4% too long" in warning) == (measure == "cpu time")
 
 
 def test_a_quiet_machine_gives_no_warning_and_each_doubt_has_its_advice(noise: np.random.Generator) -> None:
     rounds = (10 + 0.05 * noise.normal(size=(8, 10))).tolist()
-    assert not list(latency_warnings(rounds))
-    assert "rounds" in {warning.code for warning in latency_warnings(rounds[:3])}
-    assert "runs" in {warning.code for warning in latency_warnings([each[:2] for each in rounds])}
+    assert not list(latency_warnings(ON, rounds))
+    assert "rounds" in {warning.code for warning in latency_warnings(ON, rounds[:3])}
+    assert "runs" in {warning.code for warning in latency_warnings(ON, [each[:2] for each in rounds])}
     quiet = MachineFacts(cores=8, governor="performance", on_battery=False)
     assert not list(machine_warnings(Machine(quiet), 1))
     assert not list(machine_warnings(Machine(), 1)) and not list(machine_warnings(Machine(MachineFacts()), 1))
@@ -86,7 +89,7 @@ def test_a_quiet_machine_gives_no_warning_and_each_doubt_has_its_advice(noise: n
     found = [*machine_warnings(Machine(laptop), 4), *machine_warnings(Machine(phone), 1)]
     assert [warning.code for warning in found] == ["governor", "battery", "threads", "hot"]
     assert all(warning.advice for warning in found)
-    said = {warning.code: str(warning) for warning in latency_warnings([[1.0]])}
+    said = {warning.code: warning.said for warning in latency_warnings(ON, [[1.0]])}
     says(said["rounds"], "few rounds were measured: 1;")
     says(said["runs"], "few inferences: 1;")
-    assert [warning.code for warning in latency_warnings([[], []])] == ["nothing"]
+    assert [warning.code for warning in latency_warnings(ON, [[], []])] == ["nothing"]

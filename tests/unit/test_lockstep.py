@@ -13,8 +13,10 @@ from hypothesis import strategies as st
 from made_up_turns import CLOCK_STEP, NOISES, Floats, made_up, made_up_operator
 from said import says
 
+from model_profiling.config.series import Series
 from model_profiling.core.errors import InputError
-from model_profiling.statistics.measure import latency_warnings, plan_turns
+from model_profiling.runs.figures import latency_warnings
+from model_profiling.statistics.measure import plan_turns
 from model_profiling.statistics.speedup import (
     Launches,
     Speedup,
@@ -26,6 +28,7 @@ from model_profiling.statistics.speedup import (
 
 JUDGED = (Verdict.FASTER, Verdict.SLOWER)
 THRESHOLD = 0.003
+ON = Series("on", 1)
 
 
 def lists(pair: tuple[Floats, Floats]) -> tuple[Launches, Launches]:
@@ -199,8 +202,8 @@ def test_many_operators_without_a_difference_give_few_false_verdicts(few_layouts
 
 def test_launches_are_processes() -> None:
     rounds = [[value for turn in launch for value in turn] for launch in steady(1.0)]
-    assert not list(latency_warnings(rounds, in_turns=True))
-    warned = {one.code: str(one) for one in latency_warnings([[1.0] * 3] * 2, in_turns=True)}
+    assert not list(latency_warnings(ON, rounds, in_turns=True))
+    warned = {one.code: one.said for one in latency_warnings(ON, [[1.0] * 3] * 2, in_turns=True)}
     says(warned["rounds"], "launches", "2; measure at least 6")
     says(warned["runs"], "inferences: 3", "--budget")
 

@@ -11,7 +11,7 @@ from said import says, says_together
 from model_profiling.analysis.evidence import PlaceEvidence, SeriesEvidence
 from model_profiling.analysis.kernels import sme_verdict
 from model_profiling.analysis.pairing import CategoryPair
-from model_profiling.config.series import Diagnostic, Pair, Series
+from model_profiling.config.series import Pair, Series
 from model_profiling.report.breakdown import shift_text
 from model_profiling.report.comparison import Comparison, SeriesComparison, SideFacts
 from model_profiling.report.comparison_document import comparison_document, comparison_junit
@@ -20,9 +20,10 @@ from model_profiling.report.document import render_markdown
 from model_profiling.report.run_report import run_document
 from model_profiling.report.verdict import RunAnswers, answers
 from model_profiling.runs import Latency, Manifest, Metrics, Result, Run, Times
+from model_profiling.runs.figures import interruption_warnings
 from model_profiling.runs.manifest import Machine, TargetFacts
 from model_profiling.runs.records import PairParity, PairSpeedup
-from model_profiling.statistics.measure import Measure, interruption_warnings, summarize
+from model_profiling.statistics.measure import Measure, summarize
 from model_profiling.statistics.parity import Parity, compare_arrays, together
 from model_profiling.statistics.speedup import Speedup, compare_rounds
 from model_profiling.targets import MachineFacts
@@ -142,11 +143,10 @@ def test_a_latency_that_is_not_wall_time_is_called_what_it_is(measured: Measure,
 
 
 def test_a_latency_in_doubt_says_so_in_the_same_sentence() -> None:
-    (busy,) = interruption_warnings("wall time, interrupted", 0.66, 0.0)
     whole = summarize([1.0, 1.1, 0.9])
     known = Latency(experiment="on", threads=1, end_to_end_ms=whole, measured="wall time, interrupted")
-    remark = Diagnostic(known.series, busy.code, busy.seen, busy.advice, busy.numbers)
-    metrics = Metrics(times=Times.HARDWARE, latencies=(known,), stability=(remark,))
+    busy = tuple(interruption_warnings(known.series, "wall time, interrupted", 0.66, 0.0))
+    metrics = Metrics(times=Times.HARDWARE, latencies=(known,), stability=busy)
     told = answers(report_data(Run(Path("d"), MANIFEST, metrics=metrics), None))
     first, _, _ = told.where_time_goes.partition(". ")
     says(first, "About 1.000 ms for one inference", "other programs took 66% of the CPU", "measure with 1")

@@ -14,9 +14,9 @@ from model_profiling.statistics.speedup import (
     Rounds,
     Verdict,
     as_launches,
+    compare,
     compare_many,
     compare_rounds,
-    compare_separate,
     median_interval,
     precise_enough,
 )
@@ -120,12 +120,13 @@ def test_the_interval_respects_rounds_where_the_naive_one_does_not() -> None:
 
 
 def test_separate_runs_need_more_and_a_bad_round_hardly_moves_the_answer() -> None:
-    slower = compare_separate(rounds_of([10, 10.1, 9.9] * 3), rounds_of([12, 12.1, 11.9] * 2))
-    assert slower.verdict is Verdict.SLOWER
-    near = compare_separate(rounds_of([10, 10.1, 9.9] * 3), rounds_of([10.2, 10.3, 10.1] * 3))
-    assert near.verdict is Verdict.NO_CHANGE
-    assert compare_separate(rounds_of([10, 10]), rounds_of([10, 10])).verdict is Verdict.NOT_COMPARABLE
-    assert compare_separate([[]], rounds_of([1] * 6)).verdict is Verdict.NOT_COMPARABLE
+    for ours, theirs, verdict in (
+        (rounds_of([10, 10.1, 9.9] * 3), rounds_of([12, 12.1, 11.9] * 2), Verdict.SLOWER),
+        (rounds_of([10, 10.1, 9.9] * 3), rounds_of([10.2, 10.3, 10.1] * 3), Verdict.NO_CHANGE),
+        (rounds_of([10, 10]), rounds_of([10, 10]), Verdict.NOT_COMPARABLE),
+        ([[]], rounds_of([1] * 6), Verdict.NOT_COMPARABLE),
+    ):
+        assert compare(as_launches(ours), as_launches(theirs), "apart").verdict is verdict
     baseline, candidate = rounds_of([10.0, 10.1, 9.9, 10.05] * 4), rounds_of([9.0, 9.1, 8.9, 9.05] * 4)
     spoilt = [list(one) for one in candidate]
     spoilt[5] = [90.0, 95.0, 99.0]
