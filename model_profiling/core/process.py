@@ -77,17 +77,15 @@ class Completed:
 class BoundedOutput:
     """The beginning and the end of a stream of any length, and the number of bytes dropped between them."""
 
-    most: int = MOST_OUTPUT
     beginning: bytearray = field(default_factory=bytearray)
     end: bytearray = field(default_factory=bytearray)
     dropped: int = 0
 
     def add(self, block: bytes) -> None:
-        last = min(_END, self.most // 2)
-        room = max(self.most - last - len(self.beginning), 0)
+        room = max(MOST_OUTPUT - _END - len(self.beginning), 0)
         self.beginning += block[:room]
         self.end += block[room:]
-        if (surplus := len(self.end) - last) > 0:
+        if (surplus := len(self.end) - _END) > 0:
             self.dropped += surplus
             del self.end[:surplus]
 
@@ -111,7 +109,6 @@ def run(
     timeout: float,
     cwd: Path | None = None,
     env: Mapping[str, str] | None = None,
-    most_output: int = MOST_OUTPUT,
     leaves_nothing: bool = False,
     stop: threading.Event | None = None,
     heard: Callable[[str], None] | None = None,
@@ -121,10 +118,10 @@ def run(
 ) -> Completed:
     """Run `argv` in its own session; after `timeout` seconds kill it with everything it started.
 
-    `env` adds to the inherited environment. `most_output` bytes of each stream are kept, its beginning and
-    its end. `leaves_nothing` ends what it started even when it ends by itself; do not use it for clients that
-    start a shared daemon, as adb does. `stop`, set by another thread, ends it as the time limit does: signals
-    only reach the main thread. `heard` gets each line of stdout as it arrives. `stdin` is a file, nothing, or
+    `env` adds to the inherited environment. Of a long output its beginning and its end are kept.
+    `leaves_nothing` ends what it started even when it ends by itself; do not use it for clients that start a
+    shared daemon, as adb does. `stop`, set by another thread, ends it as the time limit does: signals only
+    reach the main thread. `heard` gets each line of stdout as it arrives. `stdin` is a file, nothing, or
     a pipe that is open as long as this process lives; `into` gets stdout, `most` bytes of it. A failing
     command is returned, not raised; only a program that cannot be started raises.
     """
@@ -133,7 +130,7 @@ def run(
     with contextlib.ExitStack() as opened:
         source = opened.enter_context(stdin.open("rb")) if isinstance(stdin, Path) else None
         child = start(words, fed=source or stdin == "open", cwd=cwd, env=env)
-        output = _OutputReader(child, most_output, heard, into, most)
+        output = _OutputReader(child, heard, into, most)
         timed_out = True
         try:
             timed_out = not output.follow(began + timeout, 0.0 if leaves_nothing else _GRACE_S, stop)
@@ -223,13 +220,12 @@ class _OutputReader:
     def __init__(
         self,
         child: Child,
-        most: int,
         heard: Callable[[str], None] | None,
         into: BinaryIO | None,
         most_into: int | None,
     ) -> None:
         assert child.stdout is not None and child.stderr is not None
-        self.out, self.err = BoundedOutput(most), BoundedOutput(most)
+        self.out, self.err = BoundedOutput(), BoundedOutput()
         self._child, self._heard, self._line = child, heard, b""
         self._into, self._left = into, most_into
         self._open = {child.stdout.fileno(): self.out, child.stderr.fileno(): self.err}

@@ -129,14 +129,14 @@ def read_json(path: Path, *, follow: bool = False, fix: str = "write the file ag
     return parse_json(read_bytes(path, MOST_JSON, follow=follow), str(path), fix)
 
 
-def parse_json(content: bytes | bytearray | str, where: str, fix: str, *, endless: bool = False) -> object:
+def parse_json(content: bytes | bytearray, where: str, fix: str, *, endless: bool = False) -> object:
     """Return `content` as JSON; refuse numbers too large for arithmetic and deep nesting. `endless` accepts
     infinities and NaN: a model may be full of them, and PyTorch writes them as they are."""
     constant = float if endless else _finite
     if _memory_of_json(content) > MOST_MEMORY:
         raise FormatError(f"{where} is refused: it would take more than {_size(MOST_MEMORY)} of memory", fix)
     try:
-        text = content if isinstance(content, str) else content.decode("utf-8-sig")
+        text = content.decode("utf-8-sig")
         parsed: object = json.loads(text, parse_int=_whole, parse_float=_finite, parse_constant=constant)
     except RecursionError as problem:
         raise FormatError(f"{where} is not JSON that can be read: nested too deeply", fix) from problem
@@ -147,13 +147,10 @@ def parse_json(content: bytes | bytearray | str, where: str, fix: str, *, endles
     return parsed
 
 
-def _memory_of_json(content: bytes | bytearray | str) -> int:
+def _memory_of_json(content: bytes | bytearray) -> int:
     """Return the most memory that Python needs for this JSON, estimated from its text: empty lists and small
     objects take up to 30 times their size, so the size alone is no bound."""
-    if isinstance(content, str):
-        opened, listed, parted = content.count("{"), content.count("["), content.count(",")
-    else:
-        opened, listed, parted = content.count(b"{"), content.count(b"["), content.count(b",")
+    opened, listed, parted = map(content.count, (b"{", b"[", b","))
     width = 2 if content.isascii() else 5  # bytes and text; one wide character makes the text 4 times larger
     return width * len(content) + 240 * opened + 72 * listed + 60 * parted
 

@@ -33,6 +33,7 @@ _MOST_BYTES = 64 * 2**20
 # The most that zipfile may request in one piece, such as the list of members.
 _MOST_AT_ONCE = 4 * 2**20
 _BLOCK = 2**20
+_FIX = "export the model again"
 _LONGEST_NUMBER = 20
 _LONGEST_NAME = 4096
 _LONGEST_CODE = 1000
@@ -57,16 +58,19 @@ def read_etrecord(source: Source) -> EtRecord:
             if _IDENTIFIER not in members:
                 fix = "use the .etrecord that was exported with the program"
                 raise FormatError(f"{name} is not an ETRecord", fix)
-            unpacked = _Unpacked(name, archive)
+            graphs = dict(_graph_members(members))
+            wanted = [members[member] for member in (*graphs, _HANDLE_MAP) if member in members]
+            if sum(info.file_size for info in wanted) > _MOST_BYTES:
+                raise FormatError(f"{name} is refused: it is too large when unpacked", _FIX)
             # One at a time: the JSON of a graph takes far more memory than what is kept of it.
             sources, inputs = {}, {}
-            for member, method in _graph_members(members):
-                graph = unpacked.parse(members[member])
+            for member, method in graphs.items():
+                graph = _parse(name, archive, members[member])
                 sources[method], inputs[method] = _sources(graph), _inputs(graph)
                 del graph
-            handles = unpacked.parse(members[_HANDLE_MAP]) if _HANDLE_MAP in members else {}
+            handles = _parse(name, archive, members[_HANDLE_MAP]) if _HANDLE_MAP in members else {}
     except (zipfile.BadZipFile, zlib.error, EOFError, OSError, NotImplementedError, ValueError) as problem:
-        raise FormatError(f"{name} is a damaged ETRecord: {problem}", "export the model again") from problem
+        raise FormatError(f"{name} is a damaged ETRecord: {problem}", _FIX) from problem
     only = next(iter(sources), "forward")
     return EtRecord(source=name, sources=sources, handles=_handles(handles, only), inputs=inputs)
 
@@ -104,29 +108,16 @@ class _SmallSteps(io.RawIOBase):
         return content
 
 
-class _Unpacked:
-    """Unpacks members of an archive, whose sizes may be false, within one limit for all of them."""
-
-    def __init__(self, name: str, archive: zipfile.ZipFile) -> None:
-        self._name, self._archive = name, archive
-        self._left = _MOST_BYTES
-
-    def parse(self, info: zipfile.ZipInfo) -> Json:
-        fix = "export the model again"
-        member_name = info.filename[:200]
-        if info.flag_bits & 1 or info.compress_type not in (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED):
-            raise FormatError(f"{self._name} has a member that exporters do not write: {member_name}", fix)
-        self._left -= info.file_size
-        if self._left < 0:
-            raise FormatError(
-                (f"{self._name} is refused: its member {member_name} is too large when unpacked"), fix
-            )
-        content = bytearray()
-        with self._archive.open(info) as member:
-            # In blocks: a stream that holds more than it claims is not unpacked beyond that.
-            while block := member.read(_BLOCK):
-                content += block
-        return cast("Json", parse_json(content, f"{self._name}: {member_name}", fix, endless=True))
+def _parse(name: str, archive: zipfile.ZipFile, info: zipfile.ZipInfo) -> Json:
+    member_name = info.filename[:200]
+    if info.flag_bits & 1 or info.compress_type not in (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED):
+        raise FormatError(f"{name} has a member that exporters do not write: {member_name}", _FIX)
+    content = bytearray()
+    with archive.open(info) as member:
+        # In blocks: a stream that holds more than it claims is not unpacked beyond that.
+        while block := member.read(_BLOCK):
+            content += block
+    return cast("Json", parse_json(content, f"{name}: {member_name}", _FIX, endless=True))
 
 
 def _graph_members(members: dict[str, zipfile.ZipInfo]) -> Iterator[tuple[str, str]]:

@@ -93,7 +93,6 @@ class MachineFacts:
     os: str = ""
     governor: str | None = None
     memory_bytes: int | None = None
-    temperature_c: float | None = None
     versions: Mapping[str, str] = field(default_factory=dict)
     on_battery: bool | None = None
     device: DeviceState | None = None
@@ -125,7 +124,6 @@ FILES = {
     "meminfo": "/proc/meminfo",
     "os": "/etc/os-release",
     "governor": "/sys/devices/system/cpu/cpu0/cpufreq/scaling_governor",
-    "temperature": "/sys/class/thermal/thermal_zone*/temp",
     "arch": "/proc/sys/kernel/arch",
     "modalias": "/sys/devices/system/cpu/modalias",
     "boot": "/proc/sys/kernel/random/boot_id",
@@ -180,8 +178,6 @@ class MachineAnswers:
     def facts(self, versions: Mapping[str, str]) -> MachineFacts:
         cpuinfo = self.text("cpuinfo")
         features = from_proc_cpuinfo(cpuinfo) if is_arm(self.name) else frozenset()
-        readings = [text.strip() for text in self.texts.get("temperature", {}).values()]
-        degrees = [int(text) / 1000 for text in readings if re.fullmatch(r"-?\d{1,9}", text)]
         capacities = [text.strip() for text in self.texts.get("capacities", {}).values()]
         speeds = [int(text) for text in capacities if re.fullmatch(r"[0-9]{1,9}", text)]
         memory = re.search(r"(?m)^MemTotal:[ \t]+([0-9]{1,15}) kB", self.text("meminfo"))
@@ -194,7 +190,6 @@ class MachineAnswers:
             os=self._system(),
             governor=self.text("governor") or None,
             memory_bytes=int(memory[1]) * 1024 if memory else None,
-            temperature_c=max(degrees, default=None),
             versions=dict(versions),
         )
 

@@ -138,7 +138,7 @@ class RunnerReport:
 def read_report(text: str) -> RunnerReport:
     """Read the output of `--features-only`."""
     try:
-        report: Any = parse_json(text, "it", _FIX)
+        report: Any = parse_json(text.encode(), "it", _FIX)
         return RunnerReport(
             features_of_flags(report["flags_present"]), frozenset(map(str, report["operators"]))
         )

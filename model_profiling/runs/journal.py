@@ -210,19 +210,17 @@ class Journal:
             if entry.launch
         }
 
+    def entry(self, step: RunStep) -> Entry | None:
+        return self._entries.get(step.key)
+
     def done(self, step: RunStep) -> bool:
-        entry = self._entries.get(step.key)
+        entry = self.entry(step)
         return entry is not None and entry.state == "done"
 
     def ended_in(self, step: RunStep, session: int) -> bool:
         """Whether a step is done, or `session` has tried it."""
-        entry = self._entries.get(step.key)
+        entry = self.entry(step)
         return entry is not None and (entry.state == "done" or entry.session == session)
-
-    def launch_of(self, step: RunStep) -> str | None:
-        """Return the launch of a step; None if it ran alone."""
-        entry = self._entries.get(step.key)
-        return entry.launch if entry else None
 
     def timed_of(self, experiments: Iterable[str]) -> list[Entry]:
         """Return the timed entries of these experiments; another config may have added its own to the run."""

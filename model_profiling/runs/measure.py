@@ -229,7 +229,7 @@ class Rounds:
         if not all(run.journal.done(step) for run, step in steps):
             return False
         for group in _groups(steps):
-            launches = {run.journal.launch_of(step) for run, step in group}
+            launches = {entry.launch for run, step in group if (entry := run.journal.entry(step))}
             if len(launches) > 1 or (None not in launches) != (self._in_turns and _kits_own(*group[0])):
                 return False
         return True

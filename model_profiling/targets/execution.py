@@ -3,7 +3,6 @@ collect). A kind of target derives from `Target` and is one row in `targets._KIN
 
 from __future__ import annotations
 
-import glob
 import os
 import shlex
 import shutil
@@ -22,12 +21,7 @@ from model_profiling.runner.features import closure
 from model_profiling.runner.machine import MachineFacts, PlatformName, TargetChoice
 from model_profiling.targets.collect import collect, collect_lockstep
 from model_profiling.targets.job import (
-    BOUNDARIES,
-    ETDUMP,
     LOG,
-    OUTPUTS,
-    RESULT,
-    SEEN,
     Job,
     LockstepJob,
     LockstepOutcome,
@@ -115,7 +109,7 @@ class Target(ABC):
             raise RunError(*_NOT_PREPARED)
         for before_1_3 in (False, True):
             fitted = replace(job, etdump=True) if before_1_3 else job
-            with _sent(route.transport, into, stem, {stem: fitted}) as (folder, places):
+            with _sent(route.transport, into, {stem: fitted}) as (folder, places):
                 start = route.transport.put_runner(own) if own else route.runner
                 done = route.transport.run(
                     build_command(fitted, start, places[0], before_1_3=before_1_3),
@@ -143,7 +137,7 @@ class Target(ABC):
         if not route.runner:
             raise RunError(*_NOT_PREPARED)
         jobs = {child_files(stem, number): child for number, child in enumerate(job.jobs)}
-        with _sent(route.transport, into, stem, jobs) as (folder, places):
+        with _sent(route.transport, into, jobs) as (folder, places):
             done = route.transport.run(
                 build_lockstep_command(job, route.runner, places),
                 folder=folder,
@@ -233,17 +227,10 @@ _NOT_PREPARED = ("the target was not prepared", "call prepare() first")
 
 
 @contextmanager
-def _sent(
-    transport: Transport, into: Path, stem: str, jobs: Mapping[str, Job]
-) -> Iterator[tuple[str, list[Places]]]:
+def _sent(transport: Transport, into: Path, jobs: Mapping[str, Job]) -> Iterator[tuple[str, list[Places]]]:
     """Make a folder on the machine for one process, and send what its `jobs` (by the stem of their files)
     need; the folder is removed afterwards."""
     files.make_folder(into)
-    for name in (stem, *jobs):  # an earlier run's files must not pass for this one's
-        outputs = into.glob(f"{glob.escape(name + OUTPUTS)}[0-9]*.bin")
-        endings = (LOG, ETDUMP, BOUNDARIES, RESULT, SEEN)
-        for path in (*(into / f"{name}{ending}" for ending in endings), *outputs):
-            path.unlink(missing_ok=True)
     folder = transport.make_folder(into)
     try:
         yield (

@@ -115,9 +115,11 @@ def test_the_keeper_ends_all_although_its_parents_streams_are_closed(tmp_path: P
         assert _ends(pid, within_s=2.5)
 
 
-def test_the_beginning_and_the_end_of_an_endless_output_are_kept() -> None:
+def test_the_beginning_and_the_end_of_an_endless_output_are_kept(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(process, "MOST_OUTPUT", 1 << 16)
+    monkeypatch.setattr(process, "_END", 1 << 15)
     code = "print('first'); print('x' * (1 << 20)); print('last')"
-    done = process.run([sys.executable, "-c", code], timeout=30, most_output=1 << 16)
+    done = process.run([sys.executable, "-c", code], timeout=30)
     assert done.stdout.startswith("first\nxxx") and done.stdout.endswith("xxx\nlast\n")
     whole = len("first\n") + (1 << 20) + 1 + len("last\n")
     assert f"\n[{whole - (1 << 16)} bytes left out]\n" in done.stdout

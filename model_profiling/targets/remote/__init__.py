@@ -8,6 +8,7 @@ import shlex
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
+from functools import cached_property
 from pathlib import Path
 
 from model_profiling.core.errors import SetupError
@@ -121,7 +122,6 @@ class RemoteTarget(Target):
         self._choice = choice
         self._alone = False
         self._machine: MachineAnswers | None = None
-        self._folder: RemoteFolder | None = None
         self._bundle: Bundle | None = None
         self._report: RunnerReport | None = None
         self._why_no_runner: SetupError | None = None
@@ -164,12 +164,10 @@ class RemoteTarget(Target):
     def _ask(self) -> MachineAnswers:
         return ask_machine(self.shell)
 
-    @property
+    @cached_property
     def folder(self) -> RemoteFolder:
         """The kit's folder there, which may not exist yet."""
-        if self._folder is None:
-            self._folder = RemoteFolder(self.shell, self._choice.device_path or self._base(self.connect()))
-        return self._folder
+        return RemoteFolder(self.shell, self._choice.device_path or self._base(self.connect()))
 
     def _base(self, machine: MachineAnswers) -> str:
         raise NotImplementedError

@@ -8,6 +8,7 @@ import shutil
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
+from functools import cached_property
 from pathlib import Path
 
 from model_profiling.core import process
@@ -92,22 +93,16 @@ class AdbLink:
     """The device with this serial or address, or else the only one there is."""
 
     def __init__(self, serial: str | None = None, address: str | None = None) -> None:
-        self._named = serial or address or os.environ.get("ANDROID_SERIAL") or None
-        self._serial: str | None = self._named
-        self._adb: Adb | None = None
+        self._named = serial or address or os.environ.get("ANDROID_SERIAL")
 
-    @property
+    @cached_property
     def adb(self) -> Adb:
-        if self._adb is None:
-            self._adb = find_adb()
-        return self._adb
+        return find_adb()
 
-    @property
+    @cached_property
     def serial(self) -> str:
         """The device's serial; if none was given, there must be only one device."""
-        if self._serial is None:
-            self._serial = choose(self.adb.devices())
-        return self._serial
+        return self._named or choose(self.adb.devices())
 
     @property
     def title(self) -> str:
@@ -231,7 +226,7 @@ class AndroidTarget(RemoteTarget):
 
     def __init__(self, choice: TargetChoice) -> None:
         self._link = AdbLink(choice.device, choice.remote)
-        self._power: PowerSettings | None = None
+        self._notes: list[str] = []
         super().__init__(choice, self._link)
 
     @property
@@ -241,9 +236,7 @@ class AndroidTarget(RemoteTarget):
 
     @property
     def _settings(self) -> PowerSettings:
-        if self._power is None:
-            self._power = PowerSettings(self.shell, self.name, self._own_name(self.connect()))
-        return self._power
+        return PowerSettings(self.shell, self.name, self._own_name(self.connect()), self._notes)
 
     def facts(self) -> MachineFacts:
         facts, machine = super().facts(), self.connect()
@@ -269,9 +262,8 @@ class AndroidTarget(RemoteTarget):
             return self.folder.clean()
 
     def take_notes(self) -> tuple[str, ...]:
-        notes = tuple(self._power.notes) if self._power else ()
-        if self._power:
-            self._power.notes.clear()
+        notes = tuple(self._notes)
+        self._notes.clear()
         return notes
 
     @contextmanager
