@@ -363,7 +363,6 @@ class Change(Generic[Pair_co]):
 
     pair: Pair_co
     pairing: Pairing
-    comparison: str = ""
 
     @property
     def timed(self) -> bool:
@@ -371,7 +370,7 @@ class Change(Generic[Pair_co]):
 
 
 _COMPARISON: Fact[Change[CategoryPair | OperatorPair]] = Fact(
-    "comparison", "text", "what is compared, in words", lambda row: row.comparison
+    "comparison", "text", "what is compared, in words", lambda row: row.pairing.label
 )
 _SIDE_BY_SIDE: tuple[Fact[Change[CategoryPair | OperatorPair]], ...] = (
     Fact("baseline_ms", "number", "its time before", lambda row: row.pair.baseline_ms if row.timed else None),

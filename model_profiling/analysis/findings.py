@@ -330,12 +330,12 @@ def _place(operator: Operator) -> Place:
     return operator.chain_index, operator.instruction_id, operator.source.node_index if explained else -2
 
 
-def reaching(executorch: str, kind: str, path: str = "") -> str:
+def reaching(executorch: str, kind: str) -> str:
     """`linear layers reach SME2 in fp16 with ExecuTorch 1.5.1`, as probes showed; empty if none was tried."""
     reach = reach_in(executorch)
-    if reach is None or not reach.tried(path or kind):
+    if reach is None or not reach.tried(kind):
         return ""
-    formats = listing(reach.formats(path or kind) or ("no number format",))
+    formats = listing(reach.formats(kind) or ("no number format",))
     return f"{several(NOUNS.get(kind, ANY_NOUN))} reach SME2 in {formats} with ExecuTorch {reach.executorch}"
 
 

@@ -133,16 +133,16 @@ def _find_bottlenecks(options: argparse.Namespace) -> None:
             changed = sorted(pairing.operators, key=lambda pair: -abs(pair.delta_ms))[:10]
             say(render_terminal([changes_table(pairing, changed, sides_named)]))
         if options.output_dir:
-            written += _write_changes(pairing, label, options.output_dir / models[0])
+            written += _write_changes(pairing, options.output_dir / models[0])
     for path in written:
         say_wrote(path)
 
 
-def _write_changes(pairing: Pairing, label: str, stem: Path) -> list[Path]:
+def _write_changes(pairing: Pairing, stem: Path) -> list[Path]:
     """Write both sides by category and by operator, with the columns of the tables in Python and stores."""
     paths = [stem.with_name(f"{stem.name}_{name}_changes.csv") for name in ("category", "operator")]
-    categories = (Change(part, pairing, label) for part in pairing.categories)
-    operators = (Change(pair, pairing, label) for pair in pairing.operators)
+    categories = (Change(part, pairing) for part in pairing.categories)
+    operators = (Change(pair, pairing) for pair in pairing.operators)
     named = [fact.name for fact in CATEGORY_CHANGE_FACTS], [fact.name for fact in OPERATOR_CHANGE_FACTS]
     write_rows(paths[0], named[0], (row_cells(CATEGORY_CHANGE_FACTS, row) for row in categories))
     write_rows(paths[1], named[1], (row_cells(OPERATOR_CHANGE_FACTS, row) for row in operators))

@@ -90,7 +90,9 @@ def make_pair(baseline: Series, candidate: Series, label: str | None = None) -> 
 
 
 def default_label(baseline: Series, candidate: Series) -> str:
-    """For example `on vs off, 1 thread`: the candidate first, the baseline second."""
+    """For example `on vs off, 1 thread`, the candidate first; one name if both sides have the same."""
+    if baseline == candidate:
+        return str(candidate)
     if baseline.threads == candidate.threads:
         return with_threads(f"{candidate.experiment} vs {baseline.experiment}", candidate.threads)
     return f"{candidate} vs {baseline}"

@@ -11,15 +11,15 @@ from model_profiling.analysis.coverage import Outlook, Projection, Sme2Coverage
 from model_profiling.analysis.kernels import operator_kernels
 from model_profiling.analysis.matching import NOT_KNOWN, InsideSeries
 from model_profiling.analysis.pairing import Pairing
-from model_profiling.analysis.run import RunAnalysis, pair_answer
+from model_profiling.analysis.run import RunAnalysis
 from model_profiling.analysis.series import FRAMEWORK, UNATTRIBUTED, SeriesAnalysis
-from model_profiling.config.series import Pair, warning_lines
+from model_profiling.config.series import warning_lines
 from model_profiling.core.records import record_json
 from model_profiling.facts import CATEGORY_CHANGE_FACTS, OPERATOR_CHANGE_FACTS, Change, json_facts, row_json
 from model_profiling.program.category import Category
 from model_profiling.report.costs import cost_facts
 from model_profiling.report.csv_files import CsvFiles, operator_rows
-from model_profiling.report.data import ReportData
+from model_profiling.report.data import PairReport, ReportData
 from model_profiling.report.verdict import answers
 from model_profiling.runs.records import MatrixOperator
 
@@ -75,7 +75,7 @@ def analysis_summary(
             _dump(series, paths, home) for series, paths in zip(analysis.series, written, strict=True)
         ],
         "series": [_series(series, data) for series in analysis.series],
-        "pairs": [_pair(pair, analysis) for pair in analysis.run.pairs],
+        "pairs": [_pair(pair) for pair in data.pairs],
         **answers(data).facts(),
         **cost_facts(data),
         "inside_operators": [inside_facts(found) for found in data.inside],
@@ -131,14 +131,12 @@ def _series(series: SeriesAnalysis, data: ReportData) -> dict[str, object]:
     }
 
 
-def _pair(pair: Pair, analysis: RunAnalysis) -> dict[str, object]:
-    pairing = analysis.pairing(pair)
-    answer = pair_answer(analysis.run, pair, pairing)
+def _pair(found: PairReport) -> dict[str, object]:
     return {
-        **record_json(pair),
-        "e2e": answer.speedup.as_dict(),
-        "with_tracer": answer.with_tracer,
-        **(pairing_facts(pairing) if pairing else {}),
+        **record_json(found.pair),
+        "e2e": found.speedup.as_dict(),
+        "with_tracer": found.with_tracer,
+        **(pairing_facts(found.pairing) if found.pairing else {}),
     }
 
 
@@ -146,14 +144,8 @@ def pairing_facts(pairing: Pairing) -> dict[str, object]:
     """Return categories and operators of two series side by side; without times if they mean nothing."""
     return {
         "matched_by": pairing.matched_by,
-        "categories": [
-            row_json(CATEGORY_CHANGE_FACTS, Change(part, pairing, pairing.label))
-            for part in pairing.categories
-        ],
-        "operators": [
-            row_json(OPERATOR_CHANGE_FACTS, Change(pair, pairing, pairing.label))
-            for pair in pairing.operators
-        ],
+        "categories": [row_json(CATEGORY_CHANGE_FACTS, Change(part, pairing)) for part in pairing.categories],
+        "operators": [row_json(OPERATOR_CHANGE_FACTS, Change(pair, pairing)) for pair in pairing.operators],
     }
 
 

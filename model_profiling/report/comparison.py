@@ -9,7 +9,7 @@ from typing import Literal
 from model_profiling.analysis.pairing import CategoryPair, OperatorPair, Pairing
 from model_profiling.analysis.structure import Aspect, Differences
 from model_profiling.config import names
-from model_profiling.config.series import Series, name_series
+from model_profiling.config.series import Series, default_label, name_series
 from model_profiling.core.formatting import MISSING, change, listing, milliseconds, percent, plural, several
 from model_profiling.report import document as doc
 from model_profiling.report import tables
@@ -98,7 +98,7 @@ class SeriesComparison:
 
     @property
     def name(self) -> str:
-        return str(self.after) if self.before == self.after else f"{self.after} vs {self.before}"
+        return default_label(self.before, self.after)
 
     @property
     def compared_ms(self) -> tuple[float | None, float | None]:
@@ -188,8 +188,8 @@ class Comparison:
         return tables.operator_changes(self._pairings)
 
     @property
-    def _pairings(self) -> list[tuple[str, Pairing]]:
-        return [(found.name, found.pairing) for found in self.series if found.pairing]
+    def _pairings(self) -> list[Pairing]:
+        return [found.pairing for found in self.series if found.pairing]
 
     @property
     def regressions(self) -> tuple[SeriesComparison, ...]:

@@ -185,7 +185,7 @@ def charts_in(blocks: Iterable[Block]) -> Iterator[Chart]:
         match block:
             case Chart():
                 yield block
-            case Explorer(instead=inside) | Folded(blocks=inside):
+            case Folded(blocks=inside):
                 yield from charts_in(inside)
 
 

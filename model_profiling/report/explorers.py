@@ -29,10 +29,12 @@ from model_profiling.report import breakdown
 from model_profiling.report.charts import PARTS
 from model_profiling.report.csv_files import operator_row
 from model_profiling.report.data import ReportData
-from model_profiling.report.document import Block, Explorer, Text, plain
+from model_profiling.report.document import Block, Explorer, ShownTable, Text, make_table, plain
 
 _ROWS, _EVENTS = 2_000, 4_000
 """The most on a page, divided among its views: with charts, tables and scripts it stays within 2.5 MB."""
+_SHOWN = 10
+"""Operators on a page without scripts."""
 _LONGEST = 400
 """Characters of a text that are kept; no real name is longer."""
 
@@ -157,11 +159,11 @@ def views_of(data: ReportData) -> list[OperatorView]:
 # Data is kept small: texts are written once and named by number, and what is too much is left out.
 
 
-def explore_operators(data: ReportData, instead: Sequence[Block]) -> list[Block]:
-    """The explorer, with `instead` for pages without scripts; only `instead` if there are no dumps."""
+def explore_operators(data: ReportData) -> list[Block]:
+    """Return nothing if there are no dumps."""
     views = views_of(data)
     if not views:
-        return list(instead)
+        return []
     found = _Explored(data)
     limit = _ROWS // len(views) + 1
     shown = [found.view(view, limit) for view in views]
@@ -173,7 +175,24 @@ def explore_operators(data: ReportData, instead: Sequence[Block]) -> list[Block]
         "operators": found.operators,
         "code": found.code,
     }
-    return [Explorer("operators", "", content, tuple(instead), names.ANALYSIS)]
+    return [Explorer("operators", "", content, (_longest(views[0], data),), names.ANALYSIS)]
+
+
+def _longest(view: OperatorView, data: ReportData) -> ShownTable:
+    """The longest operators for pages without scripts, then all others as one: the table adds up."""
+    lines = view.lines(data.sme2_of)
+    rows = [line.cells for line in lines[:_SHOWN]]
+    if view.timed and (rest := lines[_SHOWN:]):
+        sides = [
+            breakdown.break_down(series).sum_of(
+                operator for line in rest for owner, operator in line.inside if owner is series
+            )
+            for series in view.series
+        ]
+        figures = (*(side.cells[0] for side in sides), sides[-1].cells[1])
+        row = (f"{len(rest)} more", MISSING, MISSING, *figures)
+        rows.append((*row, *(MISSING,) * (len(view.headers) - len(row))))
+    return make_table(view.headers, rows, numbers=view.numbers)
 
 
 class _Explored:

@@ -8,7 +8,7 @@ from typing import Literal
 
 from model_profiling.core.formatting import MISSING, listing, milliseconds, percent, plural
 from model_profiling.report import document as doc
-from model_profiling.report.breakdown import ratio_text
+from model_profiling.report.breakdown import ratio_text, speedup_text
 from model_profiling.report.dtypes import OnSme2, tested_cell
 from model_profiling.statistics.speedup import Speedup, Verdict
 
@@ -89,13 +89,13 @@ class Optimization:
 
     @property
     def verdict(self) -> str:
-        """`1.36x as fast (1.35 to 1.37); outputs agree; 2 rewrites kept of 3`."""
+        """`1.36x as fast (95% interval 1.35 to 1.37); outputs agree; 2 rewrites kept of 3`."""
         kept = f"{plural(len(self.kept), 'rewrite')} kept of {len(self.rewrites)}"
         if self.optimized is None:
             if not self.rewrites:
                 return "Nothing to change: no rewrite of the catalogue fits this model"
             if self.speedup and self.speedup.ratio is not None:
-                return f"Nothing helped: measured again, {_ratio(self.speedup)} is no gain"
+                return f"Nothing helped: measured again, {speedup_text(self.speedup, ' as fast')} is no gain"
             return f"{'Not timed' if self.not_timed else 'Nothing helped'}; {kept}"
         agree = "outputs agree" if self.optimized.outputs_agree else "outputs differ, as they did before"
         if self.speedup is None:
@@ -103,13 +103,7 @@ class Optimization:
             outside = f"operators outside: {before.operators_outside} before, {after.operators_outside} after"
             calls = f"delegate calls: {before.delegate_calls} before, {after.delegate_calls} after"
             return f"Not timed; {outside}; {calls}; {agree}; {kept}"
-        return f"{_ratio(self.speedup)}; {agree}; {kept}"
-
-
-def _ratio(found: Speedup) -> str:
-    by = " by CPU time" if found.measured == "cpu time" else ""
-    interval = f" ({found.low:.2f} to {found.high:.2f})" if found.low and found.high else ""
-    return f"{found.ratio:.2f}x as fast{by}{interval}"
+        return f"{speedup_text(self.speedup, ' as fast')}; {agree}; {kept}"
 
 
 def optimization_document(found: Optimization) -> list[doc.Block]:

@@ -32,13 +32,7 @@ from model_profiling.report import breakdown
 from model_profiling.report import document as doc
 from model_profiling.report.costs import inside_operators
 from model_profiling.report.data import ReportData, headline_series
-from model_profiling.report.explorers import (
-    explore_operators,
-    explore_timeline,
-    pair_figures,
-    pair_headers,
-    views_of,
-)
+from model_profiling.report.explorers import explore_operators, explore_timeline, pair_figures, pair_headers
 from model_profiling.report.run_charts import (
     categories_of,
     category_shift,
@@ -48,8 +42,6 @@ from model_profiling.report.run_charts import (
     operators_before_after,
 )
 from model_profiling.runs.records import PairParity
-
-SHOWN = 10
 
 
 def first_picture(data: ReportData) -> doc.Chart | None:
@@ -67,7 +59,7 @@ def operators(data: ReportData) -> list[doc.Block]:
     return [
         *categories(data),
         *([chart] if chart else []),
-        *explore_operators(data, longest_operators_table(data)),
+        *explore_operators(data),
         *_about_columns(data),
         *explore_timeline(data),
         *([doc.Folded("Inside the operators", inside)] if inside else []),
@@ -150,27 +142,6 @@ def _chart(data: ReportData) -> doc.Chart | None:
         return None
     longest = sorted(series.operators, key=lambda operator: -operator.typical_ms)
     return longest_operators(series, longest, "operators")
-
-
-def longest_operators_table(data: ReportData) -> list[doc.Block]:
-    """The longest operators for pages without scripts, then all others as one: the table adds up."""
-    views = views_of(data)
-    if not views:
-        return []
-    view = views[0]
-    lines = view.lines(data.sme2_of)
-    rows = [line.cells for line in lines[:SHOWN]]
-    if view.timed and (rest := lines[SHOWN:]):
-        sides = [
-            breakdown.break_down(series).sum_of(
-                operator for line in rest for owner, operator in line.inside if owner is series
-            )
-            for series in view.series
-        ]
-        figures = (*(side.cells[0] for side in sides), sides[-1].cells[1])
-        row = (f"{len(rest)} more", MISSING, MISSING, *figures)
-        rows.append((*row, *(MISSING,) * (len(view.headers) - len(row))))
-    return [doc.make_table(view.headers, rows, numbers=view.numbers)]
 
 
 def changes_table(

@@ -115,15 +115,13 @@ def speedup_table(answers: Iterable[PairSpeedup]) -> Records:
     return Records.of(run_facts.SPEEDUP_FACTS, answers)
 
 
-def category_changes(pairings: Iterable[tuple[str, Pairing]]) -> Records:
-    rows = (
-        run_facts.Change(part, pairing, name) for name, pairing in pairings for part in pairing.categories
-    )
+def category_changes(pairings: Iterable[Pairing]) -> Records:
+    rows = (run_facts.Change(part, pairing) for pairing in pairings for part in pairing.categories)
     return Records.of(run_facts.CATEGORY_CHANGE_FACTS, rows)
 
 
-def operator_changes(pairings: Iterable[tuple[str, Pairing]]) -> Records:
-    rows = (run_facts.Change(pair, pairing, name) for name, pairing in pairings for pair in pairing.operators)
+def operator_changes(pairings: Iterable[Pairing]) -> Records:
+    rows = (run_facts.Change(pair, pairing) for pairing in pairings for pair in pairing.operators)
     return Records.of(run_facts.OPERATOR_CHANGE_FACTS, rows)
 
 
@@ -196,12 +194,12 @@ class AnalysedRun(RunAnalysis):
     @property
     def category_changes(self) -> Records:
         """Each category of each pair, before and after."""
-        return category_changes((pair.label, pair) for pair in self.pairings)
+        return category_changes(self.pairings)
 
     @property
     def operator_changes(self) -> Records:
         """Each operator of each pair, before and after, with the kernels it used."""
-        return operator_changes((pair.label, pair) for pair in self.pairings)
+        return operator_changes(self.pairings)
 
     def _repr_markdown_(self) -> str:
         from model_profiling.report.document import render_markdown

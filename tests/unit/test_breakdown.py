@@ -28,7 +28,7 @@ from model_profiling.report.breakdown import (
 )
 from model_profiling.report.data import ExperimentReport, report_data
 from model_profiling.report.document import ShownTable, plain
-from model_profiling.report.sections import SHOWN, operators
+from model_profiling.report.sections import operators
 from model_profiling.report.verdict import answers
 from model_profiling.runs import Manifest, Metrics, Result, Run, Times
 from model_profiling.runs.manifest import TargetFacts
@@ -122,7 +122,7 @@ def test_parts_of_a_pair_and_operators_add_up_with_the_rest() -> None:
     run = Run(Path("d"), dumps=(series.first.dump,))
     blocks = as_read(operators(report_data(run, RunAnalysis(run, (series,), (), (), (), ()))))
     (table,) = (block for block in blocks if isinstance(block, ShownTable) and block.headers[0] == "layer")
-    assert len(table.rows) == SHOWN + 1
+    assert len(table.rows) == 10 + 1
     shown = break_down(series)
     of_operators = [shown.parts[category.value].cells for category in series.breakdown.categories]
     for place, cells in zip((3, 4), zip(*of_operators, strict=True), strict=True):

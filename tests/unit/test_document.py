@@ -175,7 +175,7 @@ def test_neither_modules_nor_a_name_are_endless_and_a_small_run_is_whole() -> No
     texts.number("x" * 10_000)
     assert len(list(texts)[-1]) < 500
     data = made_page(40)
-    blocks = [*explore_operators(data, ()), *explore_timeline(data)]
+    blocks = [*explore_operators(data), *explore_timeline(data)]
     explorers = [block for block in blocks if isinstance(block, Explorer)]
     assert [each.kind for each in explorers] == ["operators", "timeline"]
     for each in explorers:

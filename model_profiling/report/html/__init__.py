@@ -82,15 +82,12 @@ def _chart(chart: doc.Chart) -> str:
 
 
 def _explorer(explorer: doc.Explorer) -> str:
-    """Once the script has drawn the data it hides `instead`, except for the charts."""
-    charts = "\n".join(_chart(block) for block in explorer.instead if isinstance(block, doc.Chart))
-    instead = tuple(block for block in explorer.instead if not isinstance(block, doc.Chart))
+    """Once the script has drawn the data it hides `instead`."""
     return (
-        f"{charts}\n"
         f'<div class="explorer" data-kind="{explorer.kind}" data-title="{escape(explorer.title)}"'
         f"{_source(explorer.source)}>"
         f'<script type="application/json">{json_text(explorer.data)}</script>'
-        f'<div class="instead">{_blocks(instead)}</div></div>'
+        f'<div class="instead">{_blocks(explorer.instead)}</div></div>'
     )
 
 
@@ -277,10 +274,8 @@ def _section(section: _Section) -> str:
 
 def _sources(block: doc.Block) -> list[str]:
     match block:
-        case doc.ShownTable(source=source) | doc.Chart(source=source):
+        case doc.ShownTable(source=source) | doc.Chart(source=source) | doc.Explorer(source=source):
             return [source] if source else []
-        case doc.Explorer(source=source, instead=inside):
-            return [source, *(each for block in inside for each in _sources(block))]
         case doc.Folded(blocks=inside):
             return [each for block in inside for each in _sources(block)]
     return []
