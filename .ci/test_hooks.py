@@ -241,7 +241,7 @@ RENDERED = {
     "list_files": scripts.list_files(ODD, "out'put"),
     "remove_job": scripts.remove_job(ODD),
     "watched": scripts.watched([f"{ODD}/runner", "--model", ODD], ODD, 12.5),
-    "machine_facts": scripts.machine_facts(FILES, {**remote._COMMANDS, **android.COMMANDS}),
+    "machine_facts": scripts.machine_facts(FILES, {**remote.COMMANDS, **android.COMMANDS}),
     "remove_home": scripts.remove_home(ODD),
 }
 INTENDED = {

@@ -115,6 +115,5 @@ class Routed(HostTarget):
     def __init__(self, route: Route) -> None:
         self.route = route
 
-    def _route(self, *, own_runner: bool) -> Route:
-        del own_runner
+    def _route(self) -> Route:
         return self.route

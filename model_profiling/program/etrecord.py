@@ -7,19 +7,15 @@ refused.
 from __future__ import annotations
 
 import io
-import os
 import re
 import zipfile
 import zlib
 from collections.abc import Iterator
-from typing import TypeAlias, cast
-
-import numpy as np
-from numpy.typing import NDArray
+from pathlib import Path
+from typing import BinaryIO, TypeAlias, cast
 
 from model_profiling.core.errors import FormatError
-from model_profiling.core.flatbuffer import Source, load
-from model_profiling.core.safe_read import parse_json
+from model_profiling.core.safe_read import open_regular, parse_json
 from model_profiling.program.records import EtRecord, SourceRef
 
 Json: TypeAlias = "dict[str, Json] | list[Json] | str | int | float | bool | None"
@@ -50,10 +46,11 @@ _DTYPES = {
 }  # fmt: skip
 
 
-def read_etrecord(source: Source) -> EtRecord:
-    name, content = load(source, "ETRecord")
+def read_etrecord(source: Path | bytes) -> EtRecord:
+    name = "the ETRecord" if isinstance(source, bytes) else str(source)
+    stream = io.BytesIO(source) if isinstance(source, bytes) else open_regular(source, follow=True)
     try:
-        with zipfile.ZipFile(_SmallSteps(content)) as archive:
+        with stream, zipfile.ZipFile(_SmallSteps(stream)) as archive:
             members = {info.filename: info for info in archive.infolist()}
             if _IDENTIFIER not in members:
                 fix = "use the .etrecord that was exported with the program"
@@ -75,37 +72,17 @@ def read_etrecord(source: Source) -> EtRecord:
     return EtRecord(source=name, sources=sources, handles=_handles(handles, only), inputs=inputs)
 
 
-class _SmallSteps(io.RawIOBase):
-    """The bytes of an archive, safe from a reader that requests as much as the archive claims to hold."""
+class _SmallSteps:
+    """A file that is safe from a reader that requests as much as the archive claims to hold."""
 
-    def __init__(self, content: NDArray[np.uint8]) -> None:
-        self._content = memoryview(content)  # type: ignore[arg-type]  # numpy's stubs lack __buffer__ before 3.12
-        self._at = 0
-
-    def seekable(self) -> bool:
-        return True
-
-    def readable(self) -> bool:
-        return True
-
-    def tell(self) -> int:
-        return self._at
-
-    def seek(self, offset: int, whence: int = os.SEEK_SET) -> int:
-        start = {os.SEEK_SET: 0, os.SEEK_CUR: self._at, os.SEEK_END: len(self._content)}[whence]
-        if start + offset < 0:
-            raise OSError("it refers to a position before its first byte")
-        self._at = start + offset
-        return self._at
+    def __init__(self, stream: BinaryIO) -> None:
+        self.seek, self.tell, self.seekable = stream.seek, stream.tell, stream.seekable
+        self._stream = stream
 
     def read(self, size: int = -1) -> bytes:
-        there = max(len(self._content) - self._at, 0)
-        wanted = there if size < 0 else size
-        if wanted > _MOST_AT_ONCE:
+        if size > _MOST_AT_ONCE:
             raise zipfile.BadZipFile("it claims to list more members than a record has")
-        content = bytes(self._content[self._at : self._at + wanted])
-        self._at += len(content)
-        return content
+        return self._stream.read(size)
 
 
 def _parse(name: str, archive: zipfile.ZipFile, info: zipfile.ZipInfo) -> Json:

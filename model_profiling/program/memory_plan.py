@@ -63,7 +63,7 @@ def most_alive(steps: Sequence[Step], sizes: Mapping[int, int], kept: Iterable[i
 
 def planned_peak(graph: ProgramGraph, method: Method) -> LivePeak:
     """Return what lives in a method's planned memory when it holds most."""
-    sizes = {each.number: each.nbytes for each in method.planned}
+    sizes = dict(method.planned)
     steps = [(step.input_ids, step.output_ids) for step in method.instructions]
     most, alive = most_alive(steps, sizes, method.output_ids)
     made = {number: step for step in method.instructions for number in step.output_ids}

@@ -19,7 +19,6 @@ from model_profiling.program.records import (
     Instruction,
     InstructionKind,
     Method,
-    Planned,
     Program,
     State,
     Tensor,
@@ -234,10 +233,7 @@ class _ProgramReading:
             variable=tuple(number in values.variable for number in given),
             state=tuple(_state(instructions, values, taken)),
             arenas=plan.ints(8, "i64", "a method's planned memory")[1:],
-            planned=tuple(
-                Planned(index, values.tensors[index].nbytes, buffer)
-                for index, (buffer, _) in values.planned.items()
-            ),
+            planned=tuple((index, values.tensors[index].nbytes) for index in values.planned),
             returns=facts.get(returned[0]) if facts else None,
         )
 

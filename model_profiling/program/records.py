@@ -179,16 +179,6 @@ class State:
 
 
 @dataclass(frozen=True, slots=True)
-class Planned:
-    """A tensor that the program has a place for in planned memory."""
-
-    number: int
-    """Its value id."""
-    nbytes: int
-    buffer: int
-
-
-@dataclass(frozen=True, slots=True)
 class Method:
     """One entry point of a program."""
 
@@ -210,7 +200,8 @@ class Method:
     """What it keeps from one execution to the next."""
     arenas: tuple[int, ...] = ()
     """Bytes of each planned buffer."""
-    planned: tuple[Planned, ...] = ()
+    planned: tuple[tuple[int, int], ...] = ()
+    """The value id and the bytes of each tensor in planned memory."""
     returns: int | None = None
     """The number that it returns without computing anything: a fact about the program."""
 

@@ -183,6 +183,10 @@ class RunnerBuild:
     seconds: float
     cached: bool
 
+    @property
+    def versions(self) -> dict[str, str]:
+        return {"executorch": self.executorch_version, "compiler": self.compiler}
+
 
 def build_runner(
     sdk: Sdk | None = None,

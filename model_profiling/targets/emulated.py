@@ -244,8 +244,7 @@ class EmulatedTarget(HostTarget):
             self.build, self.sysroot = build_cross_runner(fetch=self._fetch)
         self.qemu = find_qemu(self.build.path, self.sysroot, fetch=self._fetch)
 
-    def _route(self, *, own_runner: bool) -> Route:
-        del own_runner
+    def _route(self) -> Route:
         transport = Transport(self.qemu.prefix if self.qemu else ())
         if self.build is None:
             return Route((), transport)

@@ -44,6 +44,8 @@ class Target(ABC):
     """Whether jobs run on this machine, which others may use too."""
     build: RunnerBuild | None = None
     """The kit's runner, once prepared."""
+    _why_no_runner: SetupError | None = None
+    """Why it cannot be had there, where only a user's own runner can be used."""
 
     @property
     @abstractmethod
@@ -78,8 +80,8 @@ class Target(ABC):
     def facts(self) -> MachineFacts:
         """Return the current facts of the machine."""
 
-    def _route(self, *, own_runner: bool) -> Route:
-        """Return the route of the next job; `own_runner` says whether it brings its own runner."""
+    def _route(self) -> Route:
+        """Return the route of the next job."""
         raise NotImplementedError
 
     @contextmanager
@@ -104,9 +106,9 @@ class Target(ABC):
         """Run `job`; its files are `into`/`stem` plus a suffix. A user's runner from before ExecuTorch
         1.3 is run again with the flags that it knows, and a dump, which has its times."""
         check_job(job)
-        own, route = job.runner_path, self._route(own_runner=job.runner_path is not None)
+        own, route = job.runner_path, self._route()
         if own is None and not route.runner:
-            raise RunError(*_NOT_PREPARED)
+            raise self._why_no_runner or RunError(*_NOT_PREPARED)
         for before_1_3 in (False, True):
             fitted = replace(job, etdump=True) if before_1_3 else job
             with _sent(route.transport, into, {stem: fitted}) as (folder, places):
@@ -133,9 +135,9 @@ class Target(ABC):
             check_job(child)
         if reason := self.why_not_lockstep(job.jobs):
             raise InputError(reason, "measure them one by one")
-        route = self._route(own_runner=False)
+        route = self._route()
         if not route.runner:
-            raise RunError(*_NOT_PREPARED)
+            raise self._why_no_runner or RunError(*_NOT_PREPARED)
         jobs = {child_files(stem, number): child for number, child in enumerate(job.jobs)}
         with _sent(route.transport, into, jobs) as (folder, places):
             done = route.transport.run(

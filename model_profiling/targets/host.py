@@ -21,8 +21,7 @@ from model_profiling.targets.execution import Route, Target, Transport
 
 def host_facts(build: RunnerBuild | None, **versions: str) -> MachineFacts:
     """Return the current facts of this machine, with the versions of `build` and the caller."""
-    built = {"executorch": build.executorch_version, "compiler": build.compiler} if build else {}
-    versions = {"python": platform.python_version(), **built, **versions}
+    versions = {"python": platform.python_version(), **(build.versions if build else {}), **versions}
     facts = _mac_facts(versions) if sys.platform == "darwin" else this_machine().facts(versions)
     return replace(facts, features=tuple(sorted(host_features())))
 
@@ -80,8 +79,7 @@ class HostTarget(Target):
         if self.build is None:
             self.build = build_runner()
 
-    def _route(self, *, own_runner: bool) -> Route:
-        del own_runner
+    def _route(self) -> Route:
         if self.build is None:
             return Route((), Transport())
         return Route((str(self.build.path),), Transport(), (self.build.library_path,))

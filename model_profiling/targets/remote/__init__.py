@@ -33,7 +33,7 @@ from model_profiling.targets.remote.folder import LOADER, RemoteFolder, not_star
 from model_profiling.targets.remote.shell import MachineLink, Shell
 
 _RUNNER_S = 120.0
-_COMMANDS = {
+COMMANDS = {
     "machine": "uname -m",
     "system": "uname -sr",
     "home": 'echo "${XDG_CACHE_HOME:-$HOME/.cache}"',
@@ -41,16 +41,6 @@ _COMMANDS = {
     "product": "getprop ro.product.manufacturer; getprop ro.product.model; getprop ro.build.version.release",
     "tools": "for t in setsid sha256sum; do command -v $t >/dev/null || echo $t; done",
 }
-
-
-def ask_machine(shell: Shell, commands: Mapping[str, str] | None = None) -> MachineAnswers:
-    """Ask everything at once, with the additional commands of a kind of machine."""
-    answer = shell.script(scripts.machine_facts(FILES, {**_COMMANDS, **(commands or {})}))
-    texts: dict[str, dict[str, str]] = {}
-    parts = re.split(r"(?m)^@@ (\w+) (\S+)\n?", answer.stdout)
-    for name, path, content in zip(parts[1::3], parts[2::3], parts[3::3], strict=True):
-        texts.setdefault(name, {})[path] = content
-    return MachineAnswers(texts)
 
 
 # What a runner brings to a machine that may have no C library, or an older one: the dynamic loader, the C and
@@ -116,6 +106,8 @@ class RemoteTarget(Target):
 
     is_here = False
     platform: PlatformName = "linux"
+    own_commands: Mapping[str, str] = {}
+    """What a machine of this kind is asked besides `COMMANDS`."""
 
     def __init__(self, choice: TargetChoice, link: MachineLink) -> None:
         self.shell = Shell(link)
@@ -124,7 +116,6 @@ class RemoteTarget(Target):
         self._machine: MachineAnswers | None = None
         self._bundle: Bundle | None = None
         self._report: RunnerReport | None = None
-        self._why_no_runner: SetupError | None = None
 
     @property
     def name(self) -> str:
@@ -162,7 +153,13 @@ class RemoteTarget(Target):
         return self._machine
 
     def _ask(self) -> MachineAnswers:
-        return ask_machine(self.shell)
+        """Ask everything at once."""
+        answer = self.shell.script(scripts.machine_facts(FILES, {**COMMANDS, **self.own_commands}))
+        texts: dict[str, dict[str, str]] = {}
+        parts = re.split(r"(?m)^@@ (\w+) (\S+)\n?", answer.stdout)
+        for name, path, content in zip(parts[1::3], parts[2::3], parts[3::3], strict=True):
+            texts.setdefault(name, {})[path] = content
+        return MachineAnswers(texts)
 
     @cached_property
     def folder(self) -> RemoteFolder:
@@ -230,12 +227,7 @@ class RemoteTarget(Target):
     def facts(self) -> MachineFacts:
         self.connect()
         self._machine = self.shell.repeat(self._ask)
-        built = (
-            {"executorch": self.build.executorch_version, "compiler": self.build.compiler}
-            if self.build
-            else {}
-        )
-        facts = self._machine.facts(built)
+        facts = self._machine.facts(self.build.versions if self.build else {})
         if self._report is not None:
             seen = tuple(sorted(self._report.features))
             facts = replace(facts, machine="aarch64", features=seen)
@@ -250,10 +242,8 @@ class RemoteTarget(Target):
     def close(self) -> None:
         self.shell.link.close()
 
-    def _route(self, *, own_runner: bool) -> Route:
+    def _route(self) -> Route:
         """Send the runner again if the machine was away: it may be gone."""
-        if not own_runner and self._why_no_runner is not None:
-            raise self._why_no_runner
         self.folder.cores = self._machine.cores if self._machine else None
         if self._bundle is None:
             return Route((), self.folder)

@@ -23,7 +23,7 @@ from model_profiling.runner.machine import (
     TargetChoice,
 )
 from model_profiling.targets.power_mode import PowerSettings
-from model_profiling.targets.remote import RemoteTarget, ask_machine
+from model_profiling.targets.remote import RemoteTarget
 from model_profiling.targets.remote.shell import meaning_of
 
 # The first with a separate exit status, standard error and end of input, and with device names.
@@ -223,6 +223,7 @@ class AndroidTarget(RemoteTarget):
     """`android`, `android:SERIAL` or `android:HOST:PORT`."""
 
     platform: PlatformName = "android"
+    own_commands = COMMANDS
 
     def __init__(self, choice: TargetChoice) -> None:
         self._link = AdbLink(choice.device, choice.remote)
@@ -274,9 +275,6 @@ class AndroidTarget(RemoteTarget):
         except BaseException as problem:
             problem.__dict__.setdefault("__notes__", []).extend(self.take_notes())  # as add_note of 3.11 does
             raise
-
-    def _ask(self) -> MachineAnswers:
-        return ask_machine(self.shell, COMMANDS)
 
     def _base(self, machine: MachineAnswers) -> str:
         del machine
