@@ -16,7 +16,7 @@ from model_profiling.config import names
 from model_profiling.config.reading import parse_config
 from model_profiling.config.settings import ProfileConfig
 from model_profiling.runs.journal import Journal
-from model_profiling.workflow.measure import RunOptions, RunOutcome, run_config
+from model_profiling.workflow.measure import USUAL, RunOptions, RunOutcome, run_config
 
 Json = dict[str, Any]
 DATA = Path(__file__).parent / "data" / "runs"
@@ -67,7 +67,7 @@ def replay(
     run_dir: Path,
     experiments: Sequence[Json] = ON_AND_OFF,
     *,
-    options: RunOptions | None = None,
+    options: RunOptions = USUAL,
     **config: Any,
 ) -> RunOutcome:
     """Run a config in `run_dir` on what was recorded: the whole pipeline, without a process."""

@@ -9,10 +9,10 @@ the text and the order.
 from __future__ import annotations
 
 import re
-from collections.abc import Collection, Hashable, Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass
 from enum import IntEnum
-from typing import Literal, TypeVar
+from typing import Literal
 
 from model_profiling.core.formatting import plural, span, with_threads
 
@@ -63,18 +63,6 @@ class StandsFor:
 
     experiment: str
     names: tuple[str, ...]
-
-
-_Key = TypeVar("_Key", bound=Hashable)
-_Found = TypeVar("_Found")
-
-
-def first_of_each(items: Iterable[tuple[_Key, _Found]]) -> dict[_Key, _Found]:
-    """Index items by key; the first item of each key wins."""
-    first: dict[_Key, _Found] = {}
-    for key, item in items:
-        first.setdefault(key, item)
-    return first
 
 
 def switch_in_name(text: str) -> Switch | None:

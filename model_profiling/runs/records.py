@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Literal
 
 from model_profiling.config import names
-from model_profiling.config.series import Diagnostic, Pair, Series, first_of_each
+from model_profiling.config.series import Diagnostic, Pair, Series
 from model_profiling.core.errors import FormatError, InputError
 from model_profiling.core.records import JsonObject, read_record
 from model_profiling.core.safe_read import is_there
@@ -136,7 +136,7 @@ class Metrics:
 
     @cached_property
     def _by_series(self) -> dict[Series, Latency]:
-        return first_of_each((latency.series, latency) for latency in self.latencies)
+        return {latency.series: latency for latency in reversed(self.latencies)}
 
 
 def read_metrics(path: Path) -> Metrics | None:

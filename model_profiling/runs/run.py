@@ -17,7 +17,6 @@ from model_profiling.config.series import (
     Pair,
     Series,
     Switch,
-    first_of_each,
     natural_pairs,
     switch_in_name,
 )
@@ -206,16 +205,16 @@ class Run:
 
     @cached_property
     def _results(self) -> dict[Series, Result]:
-        return first_of_each((result.series, result) for result in self.results)
+        return {result.series: result for result in reversed(self.results)}  # the first of each wins
 
     @cached_property
     def _first_dumps(self) -> dict[Series, Dump]:
-        return first_of_each((dump.series, dump) for dump in self.dumps)
+        return {dump.series: dump for dump in reversed(self.dumps)}
 
     @cached_property
     def _answers(self) -> dict[tuple[Series, Series], PairSpeedup]:
         comparisons = self.metrics.comparisons if self.metrics else ()
-        return first_of_each(((pair.baseline, pair.candidate), pair) for pair in comparisons)
+        return {(pair.baseline, pair.candidate): pair for pair in reversed(comparisons)}
 
     @cached_property
     def times(self) -> Times:

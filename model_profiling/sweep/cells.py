@@ -10,8 +10,8 @@ from __future__ import annotations
 import contextlib
 import shutil
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass, field, replace
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from itertools import product
 from pathlib import Path
 from typing import Literal
@@ -52,10 +52,6 @@ class SweepProgram:
     keep: tuple[str, ...] = ()
     calibration: str | None = None
     optimize: bool | str = False
-
-    @property
-    def is_exported(self) -> bool:
-        return self.model.endswith(".pte")
 
 
 @dataclass(frozen=True, slots=True)
@@ -224,7 +220,7 @@ def _unsupported(model: str, dtype: str) -> str:
 
 
 def program_path(program: SweepProgram, artifacts: Path) -> Path:
-    return Path(program.model) if program.is_exported else artifacts / f"{program.name}.pte"
+    return Path(program.model) if program.model.endswith(".pte") else artifacts / f"{program.name}.pte"
 
 
 def sweep_seconds(jobs: Iterable[SweepJob]) -> float:
@@ -245,10 +241,6 @@ class SweepFolder:
     record: SweepRecord
     moved: Path | None = None
     """Where an earlier sweep was moved to."""
-    _cells: dict[str, CellRecord] = field(init=False)
-
-    def __post_init__(self) -> None:
-        self._cells = {record.cell.id: record for record in self.record.cells}
 
     @property
     def artifacts(self) -> Path:
@@ -258,7 +250,7 @@ class SweepFolder:
         return self.path / job.run_dir
 
     def waiting_jobs(self) -> list[SweepJob]:
-        waiting = {cell_id for cell_id, record in self._cells.items() if record.state == "waiting"}
+        waiting = {record.cell.id for record in self.record.cells if record.state == "waiting"}
         return [job for job in jobs(self.sweep) if any(cell.id in waiting for cell in job.cells)]
 
     def is_measured(self, job: SweepJob) -> bool:
@@ -277,8 +269,8 @@ class SweepFolder:
         self._write(replace(self.record, ended=moment()))
 
     def _set(self, ended: list[CellRecord]) -> None:
-        self._cells.update((record.cell.id, record) for record in ended)
-        self._write(replace(self.record, cells=tuple(self._cells.values())))
+        cells = {record.cell.id: record for record in (*self.record.cells, *ended)}
+        self._write(replace(self.record, cells=tuple(cells.values())))
 
     def _write(self, record: SweepRecord) -> None:
         files.write_json(self.path / CELLS, record_json(record))
@@ -334,25 +326,24 @@ def cell_outcomes(job: SweepJob, run_dir: Path) -> list[CellRecord]:
     """How each cell of `job` ended, from the manifest in `run_dir`. Experiments that the CPU cannot tell
     apart are measured once, which counts for all of them."""
     manifest = read_manifest(run_dir)
-    return [_outcome(cell, job.run_dir, results_of(cell, manifest) if manifest else ()) for cell in job.cells]
+    return [
+        _outcome(cell, job.run_dir, _results_of(cell, manifest) if manifest else []) for cell in job.cells
+    ]
 
 
-def results_of(cell: Cell, manifest: Manifest) -> tuple[Result, ...]:
+def _results_of(cell: Cell, manifest: Manifest) -> list[Result]:
     """What was measured for a cell: one result, or one per rung of a ladder."""
     experiment = experiment_of_rung(manifest.target.platform, cell.rung)
-
-    def is_of_cell(result: Result) -> bool:
-        names = manifest.asked_as(result.experiment)
-        if result.threads != cell.threads:
-            return False
-        if cell.rung == LADDER:
-            return any(name.startswith(experiment) for name in names)
-        return experiment in names
-
-    return tuple(result for result in manifest.results if is_of_cell(result))
+    return [
+        result
+        for result in manifest.results
+        if result.threads == cell.threads
+        for name in manifest.asked_as(result.experiment)
+        if (name.startswith(experiment) if cell.rung == LADDER else name == experiment)
+    ]
 
 
-def _outcome(cell: Cell, run_dir: str, results: tuple[Result, ...]) -> CellRecord:
+def _outcome(cell: Cell, run_dir: str, results: Sequence[Result]) -> CellRecord:
     failed = next((result for result in results if result.state == "failed"), None)
     if failed is not None:
         return CellRecord(cell, "failed", failed.problem or "it failed", failed.fix or "", run_dir)

@@ -17,7 +17,7 @@ from model_profiling.report.comparison import Comparison
 from model_profiling.runs.begin import check_folder, check_startable
 from model_profiling.targets import Target, TargetChoice, open_target, plan_targets
 from model_profiling.workflow.compare import asked_gates, compare
-from model_profiling.workflow.measure import RunOptions, run_together
+from model_profiling.workflow.measure import USUAL, RunOptions, run_together
 from model_profiling.workflow.profile import ProfileOptions, ProgramCase, find_or_export, one_case
 
 
@@ -51,13 +51,13 @@ def compare_programs(
     a: Path,
     b: Path,
     options: ProfileOptions,
-    run: RunOptions | None = None,
+    run: RunOptions = USUAL,
     **gates: Any,
 ) -> ProgramsCompared:
     """Measure both programs in the same launches and judge B against A, with the `gates` of `compare`. The
     runs are kept in the `outdir` of `options` (default `out_compare/<A>_vs_<B>`, with the case if one is
     chosen), one folder each, like any other runs."""
-    programs = [find_or_export(str(path)) for path in (a, b)]
+    programs = [find_or_export(str(path), ProfileOptions()) for path in (a, b)]
     cases = [one_case(program, options) for program in programs]
     place = open_target(plan_targets(options.target).main)
     gated, limits = asked_gates(**gates)
@@ -77,7 +77,7 @@ def compare_programs(
         one_program(place, program, root, options, case)
         for program, root, case in zip(programs, roots, cases, strict=True)
     ]
-    ours, theirs = run_together(configs, place, run or RunOptions())
+    ours, theirs = run_together(configs, place, run)
     comparison = compare(ours.run_dir, theirs.run_dir, **gates)
     comparison = replace(
         comparison, a=replace(comparison.a, name=str(a)), b=replace(comparison.b, name=str(b))

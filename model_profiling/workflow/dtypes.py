@@ -37,7 +37,7 @@ from model_profiling.report.dtypes import (
 )
 from model_profiling.runs import Times
 from model_profiling.workflow.compare import compare
-from model_profiling.workflow.measure import RunOptions
+from model_profiling.workflow.measure import USUAL, RunOptions
 from model_profiling.workflow.profile import (
     ProfileOptions,
     ProfileOutcome,
@@ -87,8 +87,8 @@ class DtypesOutcome:
 def profile_dtypes(
     model: str | NamedModel,
     dtypes: Sequence[str],
-    options: ProfileOptions | None = None,
-    run: RunOptions | None = None,
+    options: ProfileOptions,
+    run: RunOptions = USUAL,
 ) -> DtypesOutcome:
     """Profile `model` in each of `dtypes` (FORMATS: in all that suit it) and write `dtypes.md` and
     `dtypes.json` beside the variants. A format that fails is recorded with its reason, the others go on."""
@@ -97,13 +97,12 @@ def profile_dtypes(
             f"{model} is exported already, in one dtype",
             "name a model to compare dtypes, or leave --dtype out",
         )
-    options = options or ProfileOptions()
     programs: dict[str, Path] = {}
     problems: dict[str, ProfilingError] = {}
     left_out: dict[str, str] = {}
     for dtype in dtypes:
         try:
-            programs[dtype] = find_or_export(model, options, dtype)
+            programs[dtype] = find_or_export(model, options.model_copy(update={"dtype": dtype}))
         except ProfilingError as problem:
             if isinstance(problem, InUseError) or (isinstance(problem, SetupError) and not programs):
                 raise  # so it would be with the next format

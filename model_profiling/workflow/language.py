@@ -37,7 +37,7 @@ from model_profiling.report.language import (
 from model_profiling.runs.feeding import input_names
 from model_profiling.statistics.speedup import median_interval
 from model_profiling.targets import open_target, plan_targets
-from model_profiling.workflow.measure import RunOptions
+from model_profiling.workflow.measure import USUAL, RunOptions
 from model_profiling.workflow.profile import (
     ProfileOptions,
     ProfileOutcome,
@@ -81,8 +81,8 @@ Planned = tuple[LanguageCase, ProgramCase]
 
 def profile_language(
     model: str | NamedModel,
-    options: ProfileOptions | None = None,
-    run: RunOptions | None = None,
+    options: ProfileOptions,
+    run: RunOptions = USUAL,
     *,
     prompts: Sequence[int] | None = None,
     positions: Sequence[int] | None = None,
@@ -90,7 +90,6 @@ def profile_language(
     """Measure all prompt lengths in turns, then all positions, with SME2 on and off. None stands for the
     usual ones, as far as the program goes; where nothing is timed, and with `quick`, the first of each
     phase."""
-    options = options or ProfileOptions()
     plan = plan_targets(options.target)
     if options.budget_s is None and not options.quick and open_target(plan.main).timings_are_latency:
         # A prompt may take seconds: few inferences tell all about it.

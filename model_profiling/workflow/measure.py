@@ -155,13 +155,12 @@ def run_file(
     return run_config(config, replace(options, config_file=path.resolve()))
 
 
+USUAL = RunOptions()
+
+
 def run_config(
-    config: ProfileConfig,
-    options: RunOptions | None = None,
-    *,
-    target: Target | None = None,
+    config: ProfileConfig, options: RunOptions = USUAL, *, target: Target | None = None
 ) -> RunOutcome:
-    options = options or RunOptions()
     if options.analysis_only:
         with locked(config.output_root):
             return publish(reopen(config), options)

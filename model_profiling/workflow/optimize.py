@@ -42,7 +42,7 @@ from model_profiling.statistics.speedup import Speedup, Verdict
 from model_profiling.targets import Target, open_target, plan_targets
 from model_profiling.workflow.compare_programs import compare_programs, one_program
 from model_profiling.workflow.dtypes import on_sme2
-from model_profiling.workflow.measure import RunOptions, run_together
+from model_profiling.workflow.measure import USUAL, RunOptions, run_together
 from model_profiling.workflow.profile import ProfileOptions, ProgramCase, export_with, make_config, one_case
 from model_profiling.workflow.report import gather_report, write_page
 
@@ -73,15 +73,14 @@ class OptimizeOutcome:
 
 def optimize_model(
     model: str | NamedModel,
-    options: ProfileOptions | None = None,
-    run: RunOptions | None = None,
+    options: ProfileOptions,
+    run: RunOptions = USUAL,
     *,
     only: Sequence[str] = (),
 ) -> OptimizeOutcome:
     """Export `model` as it is and with the rewrites that fit (`only` these), keep those that make it faster
     on the target, and write the optimized program beside the original. Without an Arm CPU nothing is timed,
     and the structure chooses."""
-    options, run = options or ProfileOptions(), run or RunOptions()
     if isinstance(model, str) and model.endswith(".pte"):
         raise InputError(f"{model} is exported already, and no longer has a graph", "name the model itself")
     wanted = known_rewrites(tuple(only)) or rewrites.names()

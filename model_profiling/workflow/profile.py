@@ -40,6 +40,7 @@ from model_profiling.statistics.measure import EXACT_ROUNDS
 from model_profiling.targets import Target, TargetChoice, TargetPlan, open_target, plan_targets
 from model_profiling.targets.machine_lock import working_beside
 from model_profiling.workflow.measure import (
+    USUAL,
     RunOptions,
     RunOutcome,
     make_rung_config,
@@ -98,49 +99,35 @@ class ProfileOptions(Schedule):
 # The program to profile: the .pte file that the user named, a current export, or a new export.
 
 
-def find_or_export(
-    model: str | NamedModel,
-    options: ProfileOptions | None = None,
-    dtype: str | None = None,
-) -> Path:
-    """Return the .pte of `model`, in `dtype` or that of `options`. A registered model is exported again only
-    if the result could differ; a user's own model is always exported, because its dependencies are unknown.
-    """
-    options = options or ProfileOptions()
-    dtype, backend = dtype or options.dtype, options.backend
-    calibration, keep = options.calibration, options.keep
+def find_or_export(model: str | NamedModel, options: ProfileOptions) -> Path:
+    """Return the .pte of `model`. A registered model is exported again only if the result could differ; a
+    user's own model is always exported, because its dependencies are unknown."""
+    calibration, keep, optimize = options.calibration, options.keep, options.optimize
     if isinstance(model, str) and model.endswith(".pte"):
         program = under_either_name(Path(model))
         if not program.is_file():
             raise InputError(f"there is no program {program}", "correct the path, or name a model to export")
-        given = {"--dtype": dtype, "--backend": backend, "--calibrate": calibration, "--keep": keep}
-        for option, value in {**given, "--optimize": options.optimize}.items():
+        how = {"--calibrate": calibration, "--keep": keep, "--optimize": optimize}
+        for option, value in {"--dtype": options.dtype, "--backend": options.backend, **how}.items():
             if value:
                 raise InputError(f"{program} is exported already", f"{option} is for models; leave it out")
         return program
-    dtype, backend = dtype or "fp32", backend or "xnnpack"
     artifacts = options.outdir / "artifacts" if options.outdir else None
     # Calibration inputs, kept modules and a saved choice are the user's own, like a model of theirs.
-    own = not isinstance(model, str) or calibration or keep or options.optimize
-    if not own and (current := _current_export(str(model), dtype, backend, artifacts)):
+    own = not isinstance(model, str) or calibration or keep or optimize
+    if not own and (current := _current_export(str(model), options, artifacts)):
         current_progress().stage(f"using {current}")
         return current
-    return export_with(model, options, artifacts, dtype=dtype).pte
+    return export_with(model, options, artifacts).pte
 
 
-def export_with(
-    model: str | NamedModel,
-    options: ProfileOptions,
-    artifacts: Path | None,
-    *,
-    dtype: str | None = None,
-) -> ExportResult:
+def export_with(model: str | NamedModel, options: ProfileOptions, artifacts: Path | None) -> ExportResult:
     """Export `model` into `artifacts`, while nobody measures on this machine."""
     what = f"exports {model if isinstance(model, str) else model.name}"
     with working_beside(what):
         return export_model(
             model,
-            dtype=dtype or options.dtype or "fp32",
+            dtype=options.dtype or "fp32",
             backend=options.backend or "xnnpack",
             outdir=artifacts,
             calibration=options.calibration,
@@ -149,10 +136,10 @@ def export_with(
         )
 
 
-def _current_export(model: str, dtype: str, backend: str, artifacts: Path | None) -> Path | None:
+def _current_export(model: str, options: ProfileOptions, artifacts: Path | None) -> Path | None:
     """Return an earlier export of one of the kit's models if a new one would be the same: it is complete, of
     the same variant, made with the installed versions, and newer than all that it was made from."""
-    chosen, wanted = registry.choose(model), parse_format(dtype)
+    chosen, wanted = registry.choose(model), parse_format(options.dtype or "fp32")
     if chosen is None or wanted.kind == "own":
         return None
     entry = registry.discover()[chosen.model]
@@ -160,7 +147,7 @@ def _current_export(model: str, dtype: str, backend: str, artifacts: Path | None
     if home is None or entry.source != "kit":
         return None
     folder = artifacts or Path(f"out_{chosen.file_name}") / "artifacts"
-    pte = folder / f"{chosen.file_name}_{backend}_{wanted.word()}.pte"
+    pte = folder / f"{chosen.file_name}_{options.backend or 'xnnpack'}_{wanted.word()}.pte"
     try:
         summary = read_export(pte)
         made = pte.stat().st_mtime
@@ -241,13 +228,8 @@ class ProfileOutcome:
         return (self.main.data, self.evidence) if separate and self.evidence else (self.main.data,)
 
 
-def profile_one(
-    model: str | NamedModel,
-    options: ProfileOptions | None = None,
-    run: RunOptions | None = None,
-) -> ProfileOutcome:
+def profile_one(model: str | NamedModel, options: ProfileOptions, run: RunOptions = USUAL) -> ProfileOutcome:
     """Profile `model` in one number format; `run` says what to do with runs that are there already."""
-    options = options or ProfileOptions()
     program = open_program(model, options)
     cases = [one_case(program, options)]
     (outcome,) = profile_programs([program], options, run, cases=cases)
@@ -272,14 +254,13 @@ def open_program(model: str | NamedModel, options: ProfileOptions) -> Path:
 def profile_programs(
     programs: Sequence[Path],
     options: ProfileOptions,
-    run: RunOptions | None = None,
+    run: RunOptions = USUAL,
     *,
     cases: Sequence[ProgramCase] = (ProgramCase(),),
     one_proof: bool = False,
 ) -> tuple[ProfileOutcome, ...]:
     """Profile `cases` of each of `programs`; if times are latencies, they take turns. Where another machine
     proves the kernels, each gets its own proof, or all that of the first (`one_proof`)."""
-    run = run or RunOptions()
     plan = plan_targets(options.target).shown_by(run.evidence)
     target, prover = open_target(plan.main), open_target(plan.evidence)
     if not options.threads and not target.timings_are_latency:

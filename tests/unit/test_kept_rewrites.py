@@ -141,7 +141,7 @@ def test_what_helps_only_together_is_kept_together_and_the_unknown_is_refused(ta
     found, decided = optimized(tmp_path)
     assert set(decided.values()) == {"kept"} and found.helped
     with pytest.raises(InputError, match=r"there is no rewrite 'atention'.*attention"):
-        optimize_model("toy_cnn", only=("atention",))
+        optimize_model("toy_cnn", ProfileOptions(), only=("atention",))
 
 
 @pytest.mark.parametrize("main_target", ["host", "emulated"])
