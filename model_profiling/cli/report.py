@@ -116,7 +116,8 @@ def report_command(
             runs = write_combined_report(run_dirs, path, pictures=pictures, **heading)
         tool_files = [made for data in runs for made in write_for_tools(data, tools)] if tools else []
     if as_json:
-        frame.facts({"schema_version": 1, **page_facts(path), **_facts(runs), **_tool_facts(tool_files)})
+        of_tools = {"for_tools": [asdict(made) for made in tool_files]} if tool_files else {}
+        frame.facts({"schema_version": 1, **page_facts(path), **_facts(runs), **of_tools})
         return
     _print(runs, path, tool_files)
 
@@ -144,10 +145,6 @@ def _facts(runs: Sequence[ReportData]) -> dict[str, object]:
     if len(runs) == 1:
         return {**verdicts[0], **outlooks[0]}
     return {**{key: [facts[key] for facts in verdicts] for key in verdicts[0]}, "sme2": outlooks}
-
-
-def _tool_facts(tool_files: Sequence[ToolFiles]) -> dict[str, object]:
-    return {"for_tools": [asdict(made) for made in tool_files]} if tool_files else {}
 
 
 def _say_shared(shared: Shared, as_json: bool) -> None:

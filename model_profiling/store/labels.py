@@ -10,7 +10,6 @@ from pathlib import Path
 from model_profiling.core import process
 from model_profiling.core.errors import InputError, SetupError
 
-_LONGEST = 200
 _TAG = re.compile(r"\w[\w.:/+-]{0,199}", re.ASCII)
 _GIT_S = 10.0
 _COMMITS = ("GITHUB_SHA", "CI_COMMIT_SHA", "BUILDKITE_COMMIT", "GIT_COMMIT")
@@ -30,11 +29,6 @@ class Labels:
     sweep: str = ""
 
     def __post_init__(self) -> None:
-        for label in (self.commit, self.branch, self.device, self.sweep):
-            if label is not None and (len(label) > _LONGEST or not label.isprintable()):
-                raise InputError(
-                    f"{label[:40]!r} is not a valid label", f"give up to {_LONGEST} plain letters"
-                )
         for tag in self.tags:
             check_tag(tag)
 

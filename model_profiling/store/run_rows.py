@@ -47,15 +47,6 @@ _ID_LETTERS = 32
 _FIX = "analyse the run: sme2prof analyze RUN_DIR"
 
 
-def manifest_of(run: Run) -> Manifest:
-    """The manifest; an error for bare dumps and runs of the earlier kit."""
-    if run.manifest is None or not run.manifest.started:
-        raise InputError(
-            f"{run.path} does not say where and when it was measured", "measure the program with this kit"
-        )
-    return run.manifest
-
-
 def rows_of_run(run: Run, row: Row) -> dict[str, list[Row]]:
     """Return the rows of each table for the run of `row`. An unreadable file is a FormatError or InputError
     that names it."""
@@ -109,7 +100,11 @@ def _moment_of(text: str) -> datetime | None:
 def run_row(run: Run, labels: Labels) -> Row:
     """What the table `runs` says. `run_id` comes from how the run began, so it stays if the run is moved or
     continued. Of two copies, the one with more `processes` is later."""
-    manifest = manifest_of(run)
+    manifest = run.manifest
+    if manifest is None or not manifest.started:  # bare dumps, and runs of the earlier kit
+        raise InputError(
+            f"{run.path} does not say where and when it was measured", "measure the program with this kit"
+        )
     (device, device_title, target), before = device_of(manifest), manifest.machine.before
     model, dtype, backend = _variant_of(manifest)
     entries = run.journal.entries() if run.journal else ()

@@ -340,5 +340,3 @@ def test_where_the_commit_comes_from(tmp_path: Path, monkeypatch: pytest.MonkeyP
     monkeypatch.setenv("GITHUB_REF_NAME", "feature/x")
     assert with_commit(Labels(), tmp_path) == Labels(commit="abc123", branch="feature/x")
     assert with_commit(Labels(commit="mine"), tmp_path) == Labels(commit="mine", branch="")
-    with refused(InputError, "not a valid label"):
-        Labels(commit="a\nb")
