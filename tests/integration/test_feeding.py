@@ -13,6 +13,7 @@ import pytest
 from said import says
 
 from model_profiling import profile, profile_llm
+from model_profiling.analysis import findings
 from model_profiling.analysis.causes import matrix
 from model_profiling.analysis.findings import SeriesCase
 from model_profiling.analysis.series import SeriesAnalysis
@@ -185,7 +186,7 @@ def test_programs_are_compared_at_a_length_and_a_position(caching, sme2prof, tmp
     assert wrong.returncode == 2 and "--length is for programs" in wrong.stderr
 
 
-def test_prompt_and_answer_are_measured_apart(caching, tmp_path) -> None:
+def test_prompt_and_answer_are_measured_apart(caching, tmp_path, monkeypatch) -> None:
     options = ProfileOptions(target=TargetChoice("host"), budget_s=1, outdir=tmp_path)
     done = profile_language(str(caching), options, prompts=(4, 9, 64), positions=(0, 12, 16))
     found = done.language
@@ -219,6 +220,8 @@ def test_prompt_and_answer_are_measured_apart(caching, tmp_path) -> None:
     for case, of_run in zip(found.cases, data, strict=True):
         assert [each.id for each in case.findings] == [each.id for each in of_run.findings]
     says(page, found.cases[1].findings[0].title)
+    # The shares of operators of some hundred nanoseconds depend on what else the machine does.
+    monkeypatch.setattr(findings, "WORTH", 0.0)
     _limits(data[1].analysis.series[0], data[2].analysis.series[0])
 
 
