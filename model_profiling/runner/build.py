@@ -238,6 +238,11 @@ def build_runner(
     )
 
 
+def built_runner(sdk: Sdk, compiler: Compiler) -> Path:
+    """Return where `build_runner` keeps the runner."""
+    return _home(sdk, compiler) / _BINARY
+
+
 def _home(sdk: Sdk, compiler: Compiler, extra_flags: Sequence[str] = ()) -> Path:
     """Return the cache folder of the runner built from these."""
     flags = [flag for part in _flags(sdk) for flag in (*part, *extra_flags)]
@@ -282,7 +287,7 @@ def runner_check() -> Check:
     """Check whether the kit's runner is built and starts; what its build needs has checks of its own."""
     try:
         check_cache()
-        built = _home(installed_sdk(), find_compiler(fetch=False)) / _BINARY
+        built = built_runner(installed_sdk(), find_compiler(fetch=False))
     except SetupError as problem:
         return Check(_NAME, "skipped", f"not built yet: {problem.problem}")
     if not built.is_file():
