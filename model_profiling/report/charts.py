@@ -146,26 +146,19 @@ def bars(
     over: Sequence[Layer] = (),
 ) -> Chart:
     """A bar for each row, from zero to its `value`, with the layers `over` it."""
+    placed = [{**band(place, 0.48, 0.9), **row} for place, row in enumerate(rows)]
     tip = {**tip, "value": unit}
     layers = [layer("rows", "bar", x="_zero", x2="value", **BOX, color=colour, tip=tip), *over]
-    return Chart(name, title, sentence(rows), labelled({"rows": rows}, layers, axis(unit)), source)
+    return Chart(name, title, sentence(rows), labelled({"rows": placed}, layers, axis(unit)), source)
 
 
 def category_colours(rows: Iterable[Row]) -> Channel:
     """Colours by `category`, with a legend of the categories that are there."""
     present = {row["category"] for row in rows}
     colours = {name: colour for name, colour in PARTS.items() if name in present}
-    return palette("category", colours, columns=2, symbolType="square", symbolStrokeWidth=0)
-
-
-def palette(field: str, colours: Mapping[str, str], **legend: object) -> Channel:
+    look = {"title": None, "orient": "top", "columns": 2, "symbolType": "square", "symbolStrokeWidth": 0}
     scale = {"domain": list(colours), "range": list(colours.values())}
-    return {
-        "field": field,
-        "type": "nominal",
-        "scale": scale,
-        "legend": {"title": None, "orient": "top", **legend},
-    }
+    return {"field": "category", "type": "nominal", "scale": scale, "legend": look}
 
 
 def series_colour(place: int) -> str:

@@ -14,9 +14,9 @@ from model_profiling.core.formatting import MISSING, capitalized, listing, milli
 from model_profiling.program.records import Kept, LayerNoise, NoiseByLayer
 from model_profiling.report import charts as draw
 from model_profiling.report import document as doc
-from model_profiling.report.charts import Row, band, named
+from model_profiling.report.charts import Row, named
 from model_profiling.report.data import ReportData, spoken_of
-from model_profiling.runs.costs import Loading, MemoryPart, TimePart, WeightsCache
+from model_profiling.runs.costs import Loading, WeightsCache
 from model_profiling.runs.records import Latency
 
 
@@ -26,11 +26,7 @@ def memory(data: ReportData) -> list[doc.Block]:
         return []
     peak, parts = use.memory.peak_bytes, sorted(use.memory.parts, key=lambda part: -part.bytes)
     when = "while it is loaded" if use.memory.while_loading else "in the first inference"
-    columns: tuple[doc.TableColumn[MemoryPart], ...] = (
-        doc.TableColumn("what", lambda part: part.what),
-        doc.Number("memory", lambda part: size(part.bytes)),
-        doc.Number("share", lambda part: percent(part.bytes / peak)),
-    )
+    rows = [(part.what, size(part.bytes), percent(part.bytes / peak)) for part in parts]
     live = [
         (what, size(tensor.bytes), tensor.layer or MISSING, tensor.line or MISSING)
         for what, peak in use.live
@@ -41,7 +37,7 @@ def memory(data: ReportData) -> list[doc.Block]:
     return [
         doc.Paragraph(f"The process has most memory, {size(peak)}, {when}{_of(data)}."),
         _bars("memory", "What the memory is for", {part.what: part.bytes / 2**20 for part in parts}, "MiB"),
-        doc.table_of(parts, columns),
+        doc.make_table(("what", "memory", "share"), rows, (1, 2)),
         *doc.make_list(f"{text}." for text in use.advice),
         *(
             [doc.Folded("What lives there when they are fullest", (doc.make_table(header, live),))]
@@ -55,21 +51,17 @@ def loading(data: ReportData) -> list[doc.Block]:
     latency = _latency(data)
     if latency is None or latency.loading is None:
         return []
-    warm, cold = latency.loading, latency.loading.cold
-    from_disk = {part.what: part.ms for part in cold.parts} if cold else {}
-    cold_column: doc.TableColumn[TimePart] = doc.Number(
-        "ms from the disk", lambda part: milliseconds(from_disk.get(part.what))
-    )
-    columns: tuple[doc.TableColumn[TimePart], ...] = (
-        doc.TableColumn("what", lambda part: part.what),
-        doc.Number("ms", lambda part: milliseconds(part.ms)),
-        doc.Number("share", lambda part: percent(part.ms / warm.load_ms)),
-        *((cold_column,) if cold else ()),
-    )
+    warm = latency.loading
+    headers = ["what", "ms", "share"]
+    rows = [[part.what, milliseconds(part.ms), percent(part.ms / warm.load_ms)] for part in warm.parts]
+    if warm.cold:
+        headers.append("ms from the disk")
+        from_disk: dict[str, float] = {part.what: part.ms for part in warm.cold.parts}
+        rows = [[*row, milliseconds(from_disk.get(row[0]))] for row in rows]
     return [
         doc.Paragraph(f"{_loads(warm)}{_of(data)}. {_first(latency, warm)}"),
         _bars("loading", "What loading takes", {part.what: part.ms for part in warm.parts}, "ms"),
-        doc.table_of(warm.parts, columns),
+        doc.make_table(headers, rows, range(1, len(headers))),
         *([doc.Paragraph(_cached(warm.weights_cache))] if warm.weights_cache else ()),
     ]
 
@@ -145,12 +137,11 @@ def _of(data: ReportData) -> str:
 def _bars(name: str, title: str, values: Mapping[str, float], unit: str) -> doc.Chart:
     rows: list[Row] = [
         {
-            **band(place, 0.48, 0.9),
             "what": named(what),
             "_label": f"{what}: {milliseconds(value)} {unit}",
             "value": round(value, 5),
         }
-        for place, (what, value) in enumerate(values.items())
+        for what, value in values.items()
     ]
     return draw.bars(rows, name, title, unit, names.METRICS, tip={"what": "what"})
 

@@ -317,10 +317,8 @@ def sme2_pairs(data: ReportData) -> list[PairReport]:
 
 def headline_series(data: ReportData) -> SeriesAnalysis | None:
     """Return the one series to show: the headline experiment's, or else preferably one with SME2 on."""
-    if data.headline is not None and data.headline.dumps is not None:
-        return data.headline.dumps
-    analysed = [experiment for experiment in data.experiments if experiment.dumps is not None]
-    first = min(analysed, key=lambda experiment: experiment.sme2 is False, default=None)
+    analysed = [found for found in data.experiments if found.dumps]
+    first = min(analysed, key=lambda found: (found is not data.headline, found.sme2 is False), default=None)
     return first.dumps if first else None
 
 

@@ -279,30 +279,25 @@ def dtypes_document(found: Dtypes) -> list[doc.Block]:
 
 
 def dtypes_table(found: Dtypes) -> doc.Block:
-    """Formats are columns, so that the table fits a terminal of usual width."""
+    """Formats are columns, so that the table fits a terminal; what is known of none of them has no row."""
     headers = ("number format", *(side.dtype for side in found.sides))
     rows = [
         (name, *(MISSING if side.problem and not side.program else cell(side) for side in found.sides))
         for name, cell in _rows(found)
     ]
-    return doc.make_table(headers, rows, numbers=range(1, len(headers)))
+    return doc.make_table(headers, [row for row in rows if {*row[1:]} != {MISSING}], range(1, len(headers)))
 
 
 def _rows(found: Dtypes) -> Iterator[tuple[str, Callable[[DtypeSide], str]]]:
-    if any(side.latency for side in found.sides):
-        yield (
-            "latency, median ms",
-            lambda side: milliseconds(side.latency.median_ms) if side.latency else "not measured",
-        )
-        yield (
-            "latency, 5% to 95% ms",
-            lambda side: _range(side.latency.p5_ms, side.latency.p95_ms) if side.latency else MISSING,
-        )
+    yield "latency, median ms", lambda side: milliseconds(side.latency.median_ms if side.latency else None)
+    yield (
+        "latency, 5% to 95% ms",
+        lambda side: _range(side.latency.p5_ms, side.latency.p95_ms) if side.latency else MISSING,
+    )
     if found.pairs:
         fastest = found.pairs[0].dtype
         yield f"{fastest} compared with it", lambda side: ratio_text(found.pair(fastest, side.dtype), 2)
-    if any(side.projected for side in found.sides):
-        yield ("with SME2, projected ms", lambda side: str(side.projected) if side.projected else MISSING)
+    yield "with SME2, projected ms", lambda side: str(side.projected or MISSING)
     yield "program size", lambda side: size(side.size_bytes)
     yield (
         "matrix operators on SME2",
@@ -315,8 +310,7 @@ def _rows(found: Dtypes) -> Iterator[tuple[str, Callable[[DtypeSide], str]]]:
     yield "operators in delegates", lambda side: number_cell(side.operators_inside)
     yield "delegates", lambda side: number_cell(side.delegates)
     yield "operators outside", lambda side: number_cell(side.operators_outside)
-    if any(side.outside_time_share is not None for side in found.sides):
-        yield "time outside", lambda side: percent(side.outside_time_share)
+    yield "time outside", lambda side: percent(side.outside_time_share)
     yield (
         "error against float32",
         lambda side: (
@@ -325,8 +319,7 @@ def _rows(found: Dtypes) -> Iterator[tuple[str, Callable[[DtypeSide], str]]]:
             else MISSING
         ),
     )
-    if any(side.accuracy and side.accuracy.top1 for side in found.sides):
-        yield "same top-1 as float32", lambda side: (side.accuracy and side.accuracy.top1) or MISSING
+    yield "same top-1 as float32", lambda side: (side.accuracy and side.accuracy.top1) or MISSING
 
 
 def tested_cell(found: OnSme2 | None, cell: Callable[[OnSme2], str]) -> str:

@@ -352,7 +352,6 @@ def _rate_chart(found: Language) -> doc.Chart | None:
             name = draw.named(found.sides[each.side] or found.cpu)
             rows.append(
                 {
-                    **draw.band(len(rows), 0.48, 0.9),
                     "series": name,
                     "position": case.position,
                     "value": each.tokens_per_s(1),

@@ -155,12 +155,11 @@ def longest_operators(series: SeriesAnalysis, longest: Sequence[Operator], name:
         return None
     rows: list[Row] = [
         {
-            **band(place, 0.48, 0.9),
             **_operator(operator),
             "_label": f"{ms} ms ({share}): {_layer_first(operator)}",
             "value": float(ms),
         }
-        for place, (operator, ms, share) in enumerate(bars)
+        for operator, ms, share in bars
     ]
     title, unit = titled(f"The {len(bars)} longest operators", series.label), "ms in a typical traced run"
     colour = draw.category_colours(rows)
@@ -202,9 +201,8 @@ def latency_samples(data: ReportData) -> list[LatencySamples]:
         label, dumps = named(found.series.spoken(data.run.series)), found.dumps
         if found.latency and found.untraced:
             kept = data.run.robust_stats(found.series)
-            unit = "launch" if found.latency.way == "lockstep" else "round"
             launches = kept.end_to_end_rounds_ms if kept else ()
-            measured.append(LatencySamples(label, found.untraced, launches, unit))
+            measured.append(LatencySamples(label, found.untraced, launches, found.latency.counted_in))
         if dumps and found.times.are_shown:
             rounds = dumps.by_round(dumps.breakdown.e2e)
             traced.append(LatencySamples(label, dumps.latency, rounds, dumps.unit))
@@ -283,13 +281,12 @@ def ladder_chart(data: ReportData) -> Chart | None:
         return None
     gains = {pair.pair.candidate: pair.speedup for pair in data.pairs if pair.comparable}
     rows: list[Row] = []
-    for place, rung in enumerate(found):
+    for rung in found:
         name, gain = named(rung.series.experiment), gains.get(rung.series)
         bought = f", {gain.ratio:.2f}x the rung below" if gain and gain.ratio is not None else ""
         median = rung.summary.median if rung.summary else None
         rows.append(
             {
-                **band(place, 0.48, 0.9),
                 "rung": name,
                 "value": round(median or 0.0, 5),
                 **(_spread(rung.summary) if rung.summary else {}),

@@ -137,9 +137,6 @@ def _search(values: Sequence[float], errors: Sequence[float] | None) -> Search[C
         what = "a history has a latency that is not above zero"
         raise InputError(what, "leave out runs that were not measured")
     own = np.zeros(len(latencies)) if errors is None else np.asarray(errors, dtype=np.float64)
-    if own.shape != latencies.shape or not np.isfinite(own).all() or (own < 0).any():
-        what = "a history needs one error of at least 0 for each latency"
-        raise InputError(what, "give a latency and an error for every run")
     logs = np.log(latencies)
     starts, alarms = [0], list[int]()
     while alarm := (yield from _first_alarm(logs, own, starts[-1], alarms[-1] + 1 if alarms else 0)):

@@ -189,11 +189,8 @@ def plan_turns(
     """
     if not (latency_ns > 0 and clock_ns >= 0 and budget_s > 0 and start_s >= 0):
         raise InputError("a latency, clock step or budget is not above zero", "measure one inference first")
-    held = PLANNED_LAUNCHES if launches is None else launches
-    if experiments < 1 or held < EXACT_ROUNDS:
-        problem = f"{held} launches of {experiments} experiments cannot be planned"
-        raise InputError(problem, f"plan at least {EXACT_ROUNDS} launches of one experiment")
-    room = max(0.0, 1e9 * (budget_s / held - start_s)) / (experiments * latency_ns)
+    share_s = budget_s / (PLANNED_LAUNCHES if launches is None else launches)
+    room = max(0.0, 1e9 * (share_s - start_s)) / (experiments * latency_ns)
     filling = 1 + math.ceil(max(_TURN_NS, _TURN_CLOCK_STEPS * clock_ns) / latency_ns)
     usual = min(_LONGEST_TURN, max(_USUAL_TURN, filling))
     for length in (usual, 4, 3):

@@ -159,5 +159,3 @@ def test_what_is_longer_ago_than_a_look_says_nothing_of_a_change() -> None:
 def test_what_is_no_latency_is_refused(values: list[float]) -> None:
     with pytest.raises(InputError, match="above zero"):
         find_changes(values)
-    with pytest.raises(InputError, match="one error"):
-        find_changes([1.0, 1.0], [0.1])

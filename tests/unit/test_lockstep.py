@@ -233,5 +233,3 @@ def test_a_plan_keeps_to_its_budget_and_to_six_launches() -> None:
     assert plan_turns(2e8, 40, 2, 30, shortest_ns=3e5) == (3, 2)
     with pytest.raises(InputError):
         plan_turns(0, 1, 2, 30)
-    with pytest.raises(InputError):
-        plan_turns(1e6, 1, 2, 30, 5)
