@@ -13,9 +13,6 @@
 #include <sys/resource.h>
 #include <sys/stat.h>
 #include <unistd.h>
-#if defined(__GLIBC__)
-#include <malloc.h>
-#endif
 
 #include "clock.h"
 
@@ -86,17 +83,6 @@ int64_t resident_of(const std::string& path) {
   }
   std::fclose(file);
   return bytes;
-}
-
-// What the program asked for, whether or not it has touched it; 0 where the system does not say.
-int64_t allocated_bytes() {
-#if defined(__GLIBC__) // the next line is an error elsewhere, even behind an `&&`
-#if __GLIBC_PREREQ(2, 33)
-  const struct mallinfo2 use = mallinfo2();
-  return static_cast<int64_t>(use.uordblks + use.hblkhd);
-#endif
-#endif
-  return 0;
 }
 
 // Asks the system to forget what it has read of a file; returns the share of it that is in the page cache still.

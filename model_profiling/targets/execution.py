@@ -19,7 +19,7 @@ from model_profiling.core.process import Completed
 from model_profiling.runner.build import RunnerBuild
 from model_profiling.runner.features import closure
 from model_profiling.runner.machine import MachineFacts, PlatformName, TargetChoice
-from model_profiling.targets.collect import collect, collect_lockstep
+from model_profiling.targets.collect import collect, collect_lockstep, is_left_by_job
 from model_profiling.targets.job import (
     LOG,
     Job,
@@ -111,7 +111,7 @@ class Target(ABC):
             raise self._why_no_runner or RunError(*_NOT_PREPARED)
         for before_1_3 in (False, True):
             fitted = replace(job, etdump=True) if before_1_3 else job
-            with _sent(route.transport, into, {stem: fitted}) as (folder, places):
+            with _sent(route.transport, into, stem, {stem: fitted}) as (folder, places):
                 start = route.transport.put_runner(own) if own else route.runner
                 done = route.transport.run(
                     build_command(fitted, start, places[0], before_1_3=before_1_3),
@@ -139,7 +139,7 @@ class Target(ABC):
         if not route.runner:
             raise self._why_no_runner or RunError(*_NOT_PREPARED)
         jobs = {child_files(stem, number): child for number, child in enumerate(job.jobs)}
-        with _sent(route.transport, into, jobs) as (folder, places):
+        with _sent(route.transport, into, stem, jobs) as (folder, places):
             done = route.transport.run(
                 build_lockstep_command(job, route.runner, places),
                 folder=folder,
@@ -229,10 +229,14 @@ _NOT_PREPARED = ("the target was not prepared", "call prepare() first")
 
 
 @contextmanager
-def _sent(transport: Transport, into: Path, jobs: Mapping[str, Job]) -> Iterator[tuple[str, list[Places]]]:
+def _sent(
+    transport: Transport, into: Path, stem: str, jobs: Mapping[str, Job]
+) -> Iterator[tuple[str, list[Places]]]:
     """Make a folder on the machine for one process, and send what its `jobs` (by the stem of their files)
     need; the folder is removed afterwards."""
-    files.make_folder(into)
+    for path in files.make_folder(into).iterdir():
+        if is_left_by_job(path.name, stem):  # an earlier run's files must not pass for this one's
+            path.unlink()
     folder = transport.make_folder(into)
     try:
         yield (
