@@ -35,7 +35,7 @@ def written(run_dir: Path, **content: object) -> Path:
     return run_dir
 
 
-FACTS = MachineFacts("N1", "aarch64", ("fp16",), 2, "linux", None, 2**34, None)
+FACTS = MachineFacts("N1", "aarch64", ("fp16",), 2, "linux", None, 2**34)
 WHOLE = Manifest(
     model="a/toy_xnnpack_fp16.pte", model_sha256="aa", quantized=False, state="interrupted",
     settings={"experiments": [{"name": "trace"}]}, experiments=("on", "off", "trace"),
