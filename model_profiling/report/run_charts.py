@@ -29,7 +29,7 @@ _NAMED, _LABELLED = 0.34, 0.1
 
 
 def category_shift(pairing: Pairing, name: str) -> Chart:
-    """Milliseconds of each part on both sides."""
+    """The share of each part on both sides, of the longer one."""
     first, second = map(named, pairing.sides)
     before, after = largest_parts(pairing)
     title = f"the bottleneck moves from {before.name} to {after.name}"
@@ -45,14 +45,15 @@ def categories_of(series: SeriesAnalysis, name: str) -> Chart:
 
 
 def stacked(sides: Mapping[str, ShownTimes], name: str, title: str) -> Chart:
-    longest = max(shown.end_to_end.ms for shown in sides.values())
+    whole = {side: sum(max(0.0, part.ms) for part in shown.parts.values()) for side, shown in sides.items()}
+    slower = max(whole, key=lambda side: whole[side])
     segments: list[Row] = []
     rows: list[Row] = []
     for place, (side, shown) in enumerate(sides.items()):
         largest = max(shown.parts, key=lambda part: shown.parts[part].percent)
-        segments += _segments(place, side, shown, largest, longest)
-        whole, most = shown.end_to_end.cells[0], shown.parts[largest].cells[1]
-        rows.append({"_row": place, "_label": f"{side}: {whole} ms; largest: {largest}, {most}"})
+        segments += _segments(place, side, shown, largest, whole[slower])
+        most = shown.parts[largest].cells[1]
+        rows.append({"_row": place, "_label": f"{side}; largest: {largest}, {most}"})
     colour = draw.category_colours(row for row in segments if row["_end"] != row["_start"])
     tip = {"side": "side", "category": "category", "ms": "ms", "share": "%"}
     ink: Channel = {"field": "_ink", "type": "nominal", "scale": None}
@@ -63,7 +64,9 @@ def stacked(sides: Mapping[str, ShownTimes], name: str, title: str) -> Chart:
         layer("segments", "text", x="_centre", y="_middle", text="_text", color=ink, clip=True),
     ]
     data = {"rows": rows, "segments": segments}
-    spec = draw.labelled(data, layers, draw.axis("ms in a typical traced run"), _STACK)
+    # Shares need no second time for one inference beside the answer's, which is without the tracer.
+    unit = f"% of an inference{f', {slower}' if len(sides) > 1 else ''}"
+    spec = draw.labelled(data, layers, draw.axis(unit), _STACK)
     return Chart(name, title, draw.sentence(rows), spec, names.ANALYSIS)
 
 
@@ -71,8 +74,8 @@ def _segments(place: int, side: str, shown: ShownTimes, largest: str, longest: f
     start = 0.0
     for part, found in shown.parts.items():
         ms, share = found.cells
-        end = start + max(0.0, found.ms)
-        filled = (end - start) / longest if longest > 0 else 0.0
+        filled = max(0.0, found.ms) / longest if longest > 0 else 0.0
+        end = start + 100 * filled
         yield {
             **band(place, 0.32, 0.86),
             "side": side,
