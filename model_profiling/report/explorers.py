@@ -166,7 +166,8 @@ def explore_operators(data: ReportData) -> list[Block]:
         return []
     found = _Explored(data)
     limit = _ROWS // len(views) + 1
-    shown = [found.view(view, limit) for view in views]
+    lines = [view.lines(data.sme2_of) for view in views]
+    shown = [found.view(view, rows, limit) for view, rows in zip(views, lines, strict=True)]
     content = {
         "texts": list(found.texts),
         "facts": FACTS,
@@ -175,12 +176,11 @@ def explore_operators(data: ReportData) -> list[Block]:
         "operators": found.operators,
         "code": found.code,
     }
-    return [Explorer("operators", "", content, (_longest(views[0], data),), names.ANALYSIS)]
+    return [Explorer("operators", "", content, (_longest(views[0], lines[0]),), names.ANALYSIS)]
 
 
-def _longest(view: OperatorView, data: ReportData) -> ShownTable:
+def _longest(view: OperatorView, lines: Sequence[OperatorLine]) -> ShownTable:
     """The longest operators for pages without scripts, then all others as one: the table adds up."""
-    lines = view.lines(data.sme2_of)
     rows = [line.cells for line in lines[:_SHOWN]]
     if view.timed and (rest := lines[_SHOWN:]):
         sides = [
@@ -207,8 +207,7 @@ class _Explored:
         self.operators: list[dict[str, list[int]]] = []
         self.code: list[dict[str, int]] = []
 
-    def view(self, view: OperatorView, limit: int) -> dict[str, object]:
-        rows = view.lines(self._data.sme2_of)
+    def view(self, view: OperatorView, rows: Sequence[OperatorLine], limit: int) -> dict[str, object]:
         note = ""
         if limit < len(rows):
             left = percent(sum(row.weight for row in rows[limit:]) / (sum(row.weight for row in rows) or 1.0))
