@@ -11,6 +11,7 @@ from model_profiling.cli.frame import print_warnings
 from model_profiling.config import names
 from model_profiling.core.number_formats import FORMATS_HELP
 from model_profiling.core.records import record_json
+from model_profiling.export.catalogue import CHANNELS_LAST, IMAGES_CHANGED
 from model_profiling.export.records import BACKENDS
 from model_profiling.report.document import render_terminal
 from model_profiling.report.optimization import rewrites_table, sides_table
@@ -88,6 +89,8 @@ def _print(outcome: OptimizeOutcome, *, quiet: bool) -> None:
     if not quiet:
         tables = [rewrites_table(optimization)] if optimization.rewrites else []
         frame.say(render_terminal([*tables, sides_table(optimization)]))
+        if CHANNELS_LAST in optimization.kept:
+            frame.warn(IMAGES_CHANGED)
         if optimization.not_timed:
             frame.say(f"No time was measured: {optimization.not_timed}.")
         for text in optimization.left if not optimization.helped else ():

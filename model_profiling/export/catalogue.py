@@ -38,6 +38,7 @@ class Rewrite:
 
 
 CONSTANTS, REPEATS, CACHE = "constants", "repeats", "cache in place"
+CHANNELS_LAST, INT8 = "channels-last inputs", "int8 arithmetic"
 CATALOGUE: dict[str, list[Rewrite]] = {
     each.name: [each]
     for each in (
@@ -60,21 +61,35 @@ CATALOGUE: dict[str, list[Rewrite]] = {
             instead="ExecuTorch's torch.ops.llama.update_cache and custom_sdpa, which write and read the "
             "cache where it is, only as far as it is filled (export_llm: use_sdpa_with_kv_cache=True)",
         ),
+        Rewrite(
+            CHANNELS_LAST,
+            (),
+            why="the order of an image's dimensions is changed in every inference",
+            instead="export it with image.to(memory_format=torch.channels_last), and give the program images "
+            "in this order: it does not notice any other",
+        ),
     )
 }
 """By name. Rewrites of one name are kept or dropped together. `rewrites.py` adds those of operators."""
-BY_OPERATOR: dict[str, Rewrite] = {}
+BY_OPERATOR: dict[str, list[Rewrite]] = {}
 CACHE_OPERATORS = ("llama::custom_sdpa.out", "llama::update_cache.out")
 """In programs with a cache in place; not every target can run them."""
 ONLY_IF_MEASURED = ("layer norm", "group norm", CACHE)
 """Rewrites that may be slower, or that not every target can run: without times they are left out."""
+ONLY_IF_NAMED = (CHANNELS_LAST,)
+"""Rewrites after which the program takes something else than before."""
+IMAGES_CHANGED = (
+    "the program takes images with channels last (image.to(memory_format=torch.channels_last)), and computes "
+    "something else from any other order without an error"
+)
 
 
 def rewrite(name: str, *operators: str, why: str, instead: str) -> Callable[[Replacement], Replacement]:
     def register(replacement: Replacement) -> Replacement:
         made = Rewrite(name, operators, why, instead, replacement)
         CATALOGUE.setdefault(name, []).append(made)
-        BY_OPERATOR.update(dict.fromkeys(operators, made))
+        for operator in operators:
+            BY_OPERATOR.setdefault(operator, []).append(made)
         return replacement
 
     return register
@@ -117,6 +132,13 @@ def is_constant(tensor: Tensor) -> bool:
     """Whether no input reaches it."""
     node = getattr(tensor, "node", None)
     return True if node is None else bool(node.meta.get("is_constant"))
+
+
+def part(tensor: Tensor, dim: int, start: int, length: int) -> Tensor:
+    """A slice; unlike `narrow`, a quantizer knows it."""
+    import torch
+
+    return torch.ops.aten.slice.Tensor(tensor, dim, start, start + length)
 
 
 def number(like: Tensor, value: float) -> Any:

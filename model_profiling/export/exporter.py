@@ -22,6 +22,7 @@ from model_profiling.core.number_formats import FORMATS_HELP, NumberFormat, pars
 from model_profiling.core.stdio import current_progress
 from model_profiling.export import tracing
 from model_profiling.export.accuracy import check_outputs, quietly, run_program
+from model_profiling.export.catalogue import CHANNELS_LAST, IMAGES_CHANGED
 from model_profiling.export.formats import calibration_batches, trace_methods
 from model_profiling.export.lowering import Lowered, lower
 from model_profiling.export.overflow import Search
@@ -246,6 +247,7 @@ def export_model(
                 rewrites=applied,
                 warnings=(
                     *((_NOTHING_REWRITTEN,) if rewrites is not None and not applied else ()),
+                    *((IMAGES_CHANGED,) if any(place.rewrite == CHANNELS_LAST for place in applied) else ()),
                     *accuracy_warnings(wanted, accuracy, calibrated=batches is not None),
                 ),
             )

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, cast
 from model_profiling.core.errors import ExportError, InputError
 from model_profiling.core.formatting import did_you_mean
 from model_profiling.core.number_formats import GROUP_STEP, NumberFormat
-from model_profiling.export.catalogue import CACHE
+from model_profiling.export.catalogue import CACHE, CHANNELS_LAST, INT8
 from model_profiling.export.records import Applied
 from model_profiling.export.tracing import (
     Eager,
@@ -67,6 +67,10 @@ def trace_methods(
     method."""
     import torch
 
+    if wanted.kind in ("fp32", "fp16", "int4", "int8-dynamic"):
+        rewrites = [name for name in rewrites if name != INT8]
+    if CHANNELS_LAST in rewrites:
+        methods = {method: _in_channels_last(given) for method, given in methods.items()}
     traced: dict[str, Traced] = {}
     for method, given in methods.items():
         first = next(iter(traced.values())).eager.module if traced else None
@@ -84,6 +88,21 @@ def trace_methods(
     return traced
 
 
+def _is_changed(leaf: Any) -> bool:
+    return len(getattr(leaf, "shape", ())) == 4 and not leaf.is_contiguous()
+
+
+def _in_channels_last(eager: Eager) -> Eager:
+    import torch
+
+    def changed(leaf: torch.Tensor) -> torch.Tensor:
+        image = leaf.dim() == 4 and leaf.is_floating_point()
+        return leaf.to(memory_format=torch.channels_last) if image else leaf
+
+    args, kwargs = map_tensors(changed, (eager.args, dict(eager.kwargs)))
+    return replace(eager, args=args, kwargs=kwargs)
+
+
 def export_rewritten(name: str, eager: Eager, chosen: Collection[str]) -> Traced:
     """Export the graph with the `chosen` rewrites of the catalogue."""
     in_place = getattr(eager.module, "cache_in_place", None) if CACHE in chosen else None
@@ -96,7 +115,9 @@ def export_rewritten(name: str, eager: Eager, chosen: Collection[str]) -> Traced
     attention = [
         node for node in program.graph.nodes if in_place and operator_name(node) == _CUSTOM_ATTENTION
     ]
-    places = (Applied(CACHE, _CUSTOM_ATTENTION, module_of(node)[0], place_of(node)) for node in attention)
+    places = [Applied(CACHE, _CUSTOM_ATTENTION, module_of(node)[0], place_of(node)) for node in attention]
+    if CHANNELS_LAST in chosen:
+        places += [Applied(CHANNELS_LAST, "input", "", "") for leaf in eager.inputs() if _is_changed(leaf)]
     with blaming(f"the graph of '{name}' cannot be rewritten", "leave --optimize out", ExportError):
         module, applied = rewrite_graph(program, chosen)
     applied = (*places, *applied)

@@ -7,6 +7,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from model_profiling.export.catalogue import (
+    CHANNELS_LAST,
     Size,
     Tensor,
     dtype_of,
@@ -15,6 +16,7 @@ from model_profiling.export.catalogue import (
     is_half,
     number,
     over_image,
+    part,
     require,
     rewrite,
     sizes,
@@ -129,6 +131,28 @@ def matmul(self: Tensor, other: Tensor) -> Tensor:
     return product.reshape(*left[:-1], right[-1]) if len(left) > 3 else product
 
 
+@rewrite(
+    "padding",
+    "aten.conv2d.default",
+    why="padding of its own is computed in floating point between int8 parts",
+    instead="nn.Conv2d(..., padding=n) in place of F.pad",
+)
+def padding(
+    input: Tensor, weight: Tensor, bias: Tensor | None = None, *, padding: Sequence[int], **given: Any
+) -> Tensor:
+    import torch
+
+    earlier: Any = getattr(input, "node", None)
+    require(earlier is not None and earlier.target is torch.ops.aten.pad.default)
+    around, *filling = earlier.args[1:]
+    fixed(*around)
+    require(len(around) == 4 and around[::2] == around[1::2] and min(around) >= 0)
+    require(filling in ([], ["constant"], ["constant", None], ["constant", 0.0]) and not earlier.kwargs)
+    source = type(input)(earlier.args[0], input.tracer)
+    wider = [padding[0] + around[2], padding[-1] + around[0]]
+    return torch.nn.functional.conv2d(source, weight, bias, padding=wider, **given)
+
+
 # Norms, and recurrent layers.
 
 _MOST_IN_HALF = 4096
@@ -218,8 +242,8 @@ def _lstm_step(weight: Tensor, bias: Tensor | None, hidden: int) -> Step:
 
     def step(given: Tensor, state: tuple[Tensor, ...]) -> tuple[Tensor, ...]:
         gates = given + functional.linear(state[0], weight, bias)
-        enter, forget = gates.narrow(1, 0, hidden), gates.narrow(1, hidden, hidden)
-        made, leave = gates.narrow(1, 2 * hidden, hidden), gates.narrow(1, 3 * hidden, hidden)
+        enter, forget = part(gates, 1, 0, hidden), part(gates, 1, hidden, hidden)
+        made, leave = part(gates, 1, 2 * hidden, hidden), part(gates, 1, 3 * hidden, hidden)
         cell = forget.sigmoid() * state[1] + enter.sigmoid() * torch.tanh(made)
         return leave.sigmoid() * torch.tanh(cell), cell
 
@@ -233,9 +257,9 @@ def _gru_step(weight: Tensor, bias: Tensor | None, hidden: int) -> Step:
     def step(given: Tensor, state: tuple[Tensor, ...]) -> tuple[Tensor, ...]:
         (last,) = state
         own = functional.linear(last, weight, bias)
-        both = (given.narrow(1, 0, 2 * hidden) + own.narrow(1, 0, 2 * hidden)).sigmoid()
-        reset, keep = both.narrow(1, 0, hidden), both.narrow(1, hidden, hidden)
-        made = torch.tanh(given.narrow(1, 2 * hidden, hidden) + reset * own.narrow(1, 2 * hidden, hidden))
+        both = (part(given, 1, 0, 2 * hidden) + part(own, 1, 0, 2 * hidden)).sigmoid()
+        reset, keep = part(both, 1, 0, hidden), part(both, 1, hidden, hidden)
+        made = torch.tanh(part(given, 1, 2 * hidden, hidden) + reset * part(own, 1, 2 * hidden, hidden))
         return (made + keep * (last - made),)
 
     return step
@@ -284,10 +308,10 @@ def _unrolled(
             hidden = sizes(again)[1]
             given = functional.linear(rows, enter, biases[0] if biases else None)
             step = make_step(again, biases[1] if biases else None, hidden)
-            state = tuple(each_state.narrow(0, number_of, 1).reshape(batch, hidden) for each_state in states)
+            state = tuple(part(each_state, 0, number_of, 1).reshape(batch, hidden) for each_state in states)
             outputs = []
             for at in range(length)[:: -1 if way else 1]:
-                state = step(given.narrow(0, at * batch, batch), state)
+                state = step(part(given, 0, at * batch, batch), state)
                 outputs.append(state[0].reshape(1, batch, hidden))
             last.append(state)
             sides.append(_joined(outputs[:: -1 if way else 1], 0))
@@ -356,19 +380,35 @@ def average_pool(
 
 @rewrite(
     "adaptive pool",
+    "aten.adaptive_avg_pool1d.default",
     "aten.adaptive_avg_pool2d.default",
-    why="an adaptive pool to more than one place has no kernel in the delegate",
-    instead="F.avg_pool2d(x, size // wanted), where it divides",
+    why="an adaptive pool to more than one place, or of one dimension, has no kernel in the delegate",
+    instead="F.avg_pool2d(x, size // wanted), where it divides; F.linear(x, row), row = 1 / n",
 )
 def adaptive_pool(self: Tensor, output_size: Sequence[int]) -> Tensor:
     from torch.nn import functional
 
+    if len(output_size) == 1:
+        require(output_size[0] == 1)
+        return row_mean(self)
     require(len(sizes(self)) == 4)
     image, wanted = sizes(self)[2:], (output_size[0], output_size[-1])
     fixed(*image)
     require(wanted != (1, 1) and all(size % part == 0 for size, part in zip(image, wanted, strict=True)))
     kernel = [size // part for size, part in zip(image, wanted, strict=True)]
     return functional.avg_pool2d(self, kernel, kernel)
+
+
+@rewrite(
+    CHANNELS_LAST,
+    "aten.adaptive_avg_pool2d.default",
+    why="a pool over an image with channels last ends outside the delegate",
+    instead="x.mean((2, 3), keepdim=True)",
+)
+def pool_of_channels_last(self: Tensor, output_size: Sequence[int]) -> Tensor:
+    over_image(self, (2, 3))
+    require(tuple(output_size) == (1, 1))
+    return self.mean((2, 3), keepdim=True)
 
 
 @rewrite(

@@ -16,7 +16,9 @@ from model_profiling.export import layers
 from model_profiling.export.catalogue import (
     BY_OPERATOR,
     CATALOGUE,
+    INT8,
     ONLY_IF_MEASURED,
+    ONLY_IF_NAMED,
     Tensor,
     Unfit,
     dtype_of,
@@ -25,6 +27,7 @@ from model_profiling.export.catalogue import (
     is_floating,
     is_half,
     number,
+    part,
     require,
     rewrite,
     sizes,
@@ -46,7 +49,7 @@ def glu(self: Tensor, dim: int = -1) -> Tensor:
     dim %= len(shape)
     fixed(shape[dim])
     half = shape[dim] // 2
-    return self.narrow(dim, 0, half) * self.narrow(dim, half, half).sigmoid()
+    return part(self, dim, 0, half) * part(self, dim, half, half).sigmoid()
 
 
 @rewrite(
@@ -146,7 +149,33 @@ def powers(self: Tensor, exponent: float) -> Tensor:
     return square * (self if exponent == 3 else square)
 
 
+@rewrite(
+    INT8,
+    "aten.sub.Tensor",
+    why="the quantizer does not know differences: they break int8 parts up",
+    instead="x + y * -1.0",
+)
+def int8_difference(self: Tensor, other: Any, alpha: float = 1) -> Tensor:
+    require(is_floating(self) and alpha == 1 and not isinstance(other, int | float) and is_floating(other))
+    return self + other * -1.0
+
+
+@rewrite(
+    INT8,
+    "aten.div.Tensor",
+    why="the quantizer does not know quotients: they break int8 parts up",
+    instead="x * (1 / n)",
+)
+def int8_quotient(self: Tensor, other: Any) -> Tensor:
+    require(is_floating(self))
+    require(other != 0 if isinstance(other, int | float) else is_constant(other) and is_floating(other))
+    return self * (1 / other)
+
+
 # Parts of tensors.
+
+_MOST_DIMS = 6
+"""XNNPACK's tensors have at most so many."""
 
 
 @rewrite(
@@ -173,7 +202,37 @@ def slices(
         split_sizes = [min(step, size - start) for start in range(0, size, step or 1)]
     fixed(*split_sizes)
     starts = [0, *itertools.accumulate(split_sizes)]
-    return [self.narrow(dim, start, length) for start, length in zip(starts, split_sizes, strict=False)]
+    return [part(self, dim, start, length) for start, length in zip(starts, split_sizes, strict=False)]
+
+
+@rewrite(
+    "slices",
+    "aten.narrow.default",
+    why="the quantizer does not know narrow",
+    instead="x[:, a:b]",
+)
+def narrow(self: Tensor, dim: int, start: int, length: int) -> Tensor:
+    size = sizes(self)[dim]
+    fixed(start, length, size)
+    return part(self, dim, start % size, length)
+
+
+@rewrite(
+    "slices",
+    "aten.slice.Tensor",
+    why="a slice with a step copies outside the delegate",
+    instead="x[:, 1::2] as x.reshape(batch, n // 2, 2, -1)[:, :, 1:2].reshape(batch, n // 2, -1)",
+)
+def steps(self: Tensor, dim: int, start: Any, end: Any, *, step: int = 1) -> Tensor:
+    shape = sizes(self)
+    dim %= len(shape)
+    require(is_floating(self) and step > 1 and len(shape) < _MOST_DIMS)
+    fixed(start or 0, end or 0, shape[dim])
+    start, end, _ = slice(start, end).indices(shape[dim])
+    count, first = -(-(end - start) // step), start - start % step
+    require(count > 0 and first + count * step <= shape[dim])
+    rows = part(self, dim, first, count * step).reshape([*shape[:dim], count, step, *shape[dim + 1 :]])
+    return part(rows, dim + 1, start % step, 1).reshape([*shape[:dim], count, *shape[dim + 1 :]])
 
 
 @rewrite(
@@ -188,7 +247,7 @@ def unbind(self: Tensor, dim: int = 0) -> Any:
     require(is_floating(self))
     fixed(shape[dim])
     left = shape[:dim] + shape[dim + 1 :]
-    return [self.narrow(dim, place, 1).reshape(left) for place in range(shape[dim])]
+    return [part(self, dim, place, 1).reshape(left) for place in range(shape[dim])]
 
 
 @rewrite(
@@ -202,7 +261,7 @@ def select(self: Tensor, dim: int, index: int) -> Tensor:
     dim %= len(shape)
     require(is_floating(self) and len(shape) > 1)
     fixed(index, shape[dim])
-    return self.narrow(dim, index % shape[dim], 1).reshape(shape[:dim] + shape[dim + 1 :])
+    return part(self, dim, index % shape[dim], 1).reshape(shape[:dim] + shape[dim + 1 :])
 
 
 @rewrite(
@@ -280,7 +339,7 @@ def roll(self: Tensor, shifts: Sequence[int], dims: Sequence[int] = ()) -> Tenso
         size = sizes(self)[dim]
         fixed(size, shift)
         if cut := -shift % size:
-            self = torch.cat((self.narrow(dim, cut, size - cut), self.narrow(dim, 0, cut)), dim)
+            self = torch.cat((part(self, dim, cut, size - cut), part(self, dim, 0, cut)), dim)
     return self
 
 
@@ -370,7 +429,7 @@ def chosen_rewrites(optimize: Optimize, model: str, source: str, program: Path) 
     saved = program.parent.parent / "runs" / program.stem.removeprefix(f"{model}_") / OPTIMIZATION
     if saved.is_file() and (choice := _read(saved)).is_for(model, source):
         return choice.kept
-    return tuple(name for name in names() if name not in ONLY_IF_MEASURED)
+    return tuple(name for name in names() if name not in (*ONLY_IF_MEASURED, *ONLY_IF_NAMED))
 
 
 def known_rewrites(given: tuple[str, ...]) -> tuple[str, ...]:

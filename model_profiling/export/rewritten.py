@@ -39,12 +39,13 @@ def rewrite_graph(
     applied = []
     for node in list(module.graph.nodes):
         name = operator_name(node).replace("_.", ".") if node.op == "call_function" else ""
-        rewrite = BY_OPERATOR.get(name)
-        if rewrite is None or not rewrite.replacement or rewrite.name not in chosen or node in constants:
-            continue
-        place = Applied(rewrite.name, name, module_of(node)[0], place_of(node))
-        if _replace(module, node, rewrite.replacement, name):
-            applied.append(place)
+        for rewrite in BY_OPERATOR.get(name, ()):
+            if rewrite.replacement is None or rewrite.name not in chosen or node in constants:
+                continue
+            place = Applied(rewrite.name, name, module_of(node)[0], place_of(node))
+            if _replace(module, node, rewrite.replacement, name):
+                applied.append(place)
+                break
     applied += _fold(module, written, all_of_them=CONSTANTS in chosen)
     if REPEATS in chosen:
         applied += _merge_repeats(module)

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from model_profiling.core.formatting import MISSING, listing, milliseconds, percent, plural
+from model_profiling.export.catalogue import CHANNELS_LAST, IMAGES_CHANGED
 from model_profiling.report import document as doc
 from model_profiling.report.breakdown import ratio_text, speedup_text
 from model_profiling.report.dtypes import OnSme2, tested_cell
@@ -127,6 +128,8 @@ def _notes(found: Optimization) -> Iterator[doc.Text]:
             f"Measured on {found.cpu or 'this CPU'}, both programs in the same launches. The turns that "
             "chose the rewrites are not among them."
         )
+    if CHANNELS_LAST in found.kept:
+        yield f"Before you use it: {IMAGES_CHANGED}."
     for side in (found.original, found.optimized):
         if side and side.sme2 and side.sme2.evidence == "not tested":
             yield f"What runs on SME2 was not checked: {side.sme2.reason}."

@@ -214,6 +214,27 @@ std::vector<int32_t> strides_of(const InputBuffer& input) {
   return strides;
 }
 
+// Values are made and read in the order of the dimensions; a program may take them in another, as images with
+// channels last.
+void lay_out(InputBuffer& input) {
+  const size_t size = executorch::runtime::elementSize(input.type);
+  std::vector<uint8_t> laid(input.bytes.size());
+  std::vector<int32_t> at(input.sizes.size(), 0);
+  for (size_t from = 0; from + size <= laid.size(); from += size) {
+    size_t to = 0;
+    for (size_t dim = 0; dim < at.size(); ++dim) {
+      to += size * static_cast<size_t>(at[dim]) * static_cast<size_t>(input.strides[dim]);
+    }
+    if (to + size <= laid.size()) { // a damaged plan may have less memory than its sizes need
+      std::memcpy(&laid[to], &input.bytes[from], size);
+    }
+    for (size_t dim = at.size(); dim-- > 0 && ++at[dim] == input.sizes[dim];) {
+      at[dim] = 0;
+    }
+  }
+  input.bytes = std::move(laid);
+}
+
 } // namespace
 
 std::string type_name(ScalarType type) {
@@ -276,6 +297,9 @@ std::vector<InputBuffer> make_inputs(const MethodMeta& meta, const Options& opti
       if (given.input == i) {
         set_values(input, given.values);
       }
+    }
+    if (!std::is_sorted(input.dim_order.begin(), input.dim_order.end())) {
+      lay_out(input);
     }
     inputs.push_back(std::move(input));
   }

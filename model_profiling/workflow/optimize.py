@@ -83,7 +83,8 @@ def optimize_model(
     and the structure chooses."""
     if isinstance(model, str) and model.endswith(".pte"):
         raise InputError(f"{model} is exported already, and no longer has a graph", "name the model itself")
-    wanted = known_rewrites(tuple(only)) or rewrites.names()
+    usual = tuple(name for name in rewrites.names() if name not in catalogue.ONLY_IF_NAMED)
+    wanted = known_rewrites(tuple(only)) or usual
     plan = plan_targets(options.target)
     place = open_target(plan.main)  # fail before anything is exported
     artifacts = options.outdir / "artifacts" if options.outdir else None

@@ -264,14 +264,19 @@ def test_a_transformers_model_from_its_config_or_its_weights(
 
 
 @pytest.mark.skipif(sys.version_info < (3, 11), reason="transformers needs Python 3.11")
-def test_a_cache_in_place_gives_the_same_scores_without_copies_of_it(tmp_path: Path) -> None:
-    spec = f"{_folder(tmp_path, 'llama', layers=1)}@prompt=16,context=32"
+@pytest.mark.parametrize("own", [True, False])
+def test_a_cache_in_place_gives_the_same_scores_without_copies_of_it(tmp_path: Path, own: bool) -> None:
+    named = "tiny_llama" if own else _folder(tmp_path, "llama", layers=1)
+    spec = f"{named}@layers=1,prompt=16,context=32"
     plain, placed = (
         export_model(spec, outdir=tmp_path / word, optimize=names)
         for word, names in (("plain", ()), ("placed", (CACHE,)))
     )
     assert placed.accuracy.ok and placed.rewritten == {CACHE: 2}, "in both methods"
-    assert placed.rewrites[0].module == "model.model.layers.0.self_attn"
+    assert (
+        placed.rewrites[0].module
+        == f"model.{'layers.0.attention.SDPA' if own else 'model.layers.0.self_attn'}"
+    )
     decode = read_program(placed.pte).method("decode")
     (cache, _) = (state.tensor for state in decode.state)
     writing = {step.name for step in decode.operators for each in step.outputs if each.nbytes >= cache.nbytes}
@@ -279,6 +284,9 @@ def test_a_cache_in_place_gives_the_same_scores_without_copies_of_it(tmp_path: P
     tokens, pieces = torch.randint(0, 96, (1, 12)), [("prefill", 9), ("decode", 1), ("prefill", 2)]
     torch.testing.assert_close(*(_scores(each.pte, tokens, pieces) for each in (plain, placed)))
 
+
+@pytest.mark.skipif(sys.version_info < (3, 11), reason="transformers needs Python 3.11")
+def test_attention_with_a_window_has_no_cache_in_place(tmp_path: Path) -> None:
     windowed = f"{_folder(tmp_path, 'mistral', layers=1)}@prompt=16,context=32"
     with pytest.raises(ExportError, match="window"):
         export_model(windowed, outdir=tmp_path, optimize=(CACHE,))

@@ -37,7 +37,8 @@ class Net(nn.Module):
 @pytest.fixture
 def register() -> Iterator[Callable[..., None]]:
     """Registers made-up rewrites, and removes them."""
-    catalogue, operators = dict(rewrites.CATALOGUE), dict(rewrites.BY_OPERATOR)
+    catalogue = dict(rewrites.CATALOGUE)
+    operators = {name: list(kinds) for name, kinds in rewrites.BY_OPERATOR.items()}
 
     def add(name: str, operator: str, replacement: Callable[..., Any]) -> None:
         rewrites.rewrite(name, f"aten.{operator}.default", why="why", instead="instead")(replacement)

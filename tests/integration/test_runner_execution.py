@@ -14,10 +14,14 @@ from pathlib import Path
 import numpy as np
 import pytest
 from conftest import ON_ARM, ROOT
+from said import says
 
 from model_profiling.core import process
 from model_profiling.etdump import read_etdump
+from model_profiling.export.catalogue import CHANNELS_LAST
+from model_profiling.export.exporter import export_model
 from model_profiling.runner import features
+from model_profiling.runs.figures import read_output
 from model_profiling.targets import Job, Outcome
 from model_profiling.targets.host import HostTarget
 
@@ -100,6 +104,22 @@ def test_the_same_seed_gives_the_same_output_and_another_does_not(run: Run, expo
     pte = exported("toy_cnn", "fp32").pte
     checksums = [run(pte, seed=seed).result.outputs[0].checksum for seed in (1, 1, 2)]
     assert checksums[0] == checksums[1] != checksums[2]
+
+
+def test_a_program_that_takes_channels_last_is_given_the_same_image(
+    run: Run, exported, tmp_path: Path
+) -> None:
+    last = export_model("toy_cnn", outdir=tmp_path, optimize=(CHANNELS_LAST,))
+    says(str(last.warnings), "channels last")
+    assert last.coverage.partitions == 1 and CHANNELS_LAST in last.rewritten
+    image = tmp_path / "image.bin"
+    np.random.default_rng(1).standard_normal((1, 3, 224, 224), "f4").tofile(image)
+    for given in ({}, {"inputs": (image,)}):
+        both = (
+            run(pte, stem, save_outputs=True, **given).result.outputs[0]
+            for pte, stem in ((exported("toy_cnn", "fp32").pte, "usual"), (last.pte, "last"))
+        )
+        np.testing.assert_allclose(*map(read_output, both), rtol=1e-4, atol=1e-5)
 
 
 def test_threads_are_what_was_asked_for(run: Run, exported) -> None:

@@ -14,7 +14,7 @@ from said import refused, says
 
 from model_profiling.cli.main import main
 from model_profiling.core.errors import FormatError, InputError
-from model_profiling.export.catalogue import ONLY_IF_MEASURED
+from model_profiling.export.catalogue import CHANNELS_LAST, ONLY_IF_MEASURED
 from model_profiling.export.records import Accuracy, Applied, DelegationCoverage, Deviation, ExportResult
 from model_profiling.export.rewrites import chosen_rewrites, names
 from model_profiling.report.document import render_markdown
@@ -189,7 +189,7 @@ def test_a_saved_choice_is_applied_by_its_file_and_by_its_folder(tmp_path: Path)
 
 def test_without_a_file_the_choice_for_this_format_is_found_or_structure_chooses(tmp_path: Path) -> None:
     by_structure = chosen(True, tmp_path)
-    assert by_structure == tuple(name for name in names() if name not in ONLY_IF_MEASURED)
+    assert by_structure == tuple(name for name in names() if name not in (*ONLY_IF_MEASURED, CHANNELS_LAST))
     saved(tmp_path / "runs" / "xnnpack_fp32-optimized")
     assert chosen(True, tmp_path) == by_structure
     saved(tmp_path / "runs" / "xnnpack_fp16-optimized", model="other", source="other.py:make")

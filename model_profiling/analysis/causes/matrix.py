@@ -327,8 +327,7 @@ def _scores(flow: Flow, multiplying: Products) -> Step | None:
 _IN_PLACE = "write it in place: `to_executorch(ExecutorchBackendConfig(run_reinplace_pass=True))`"
 _CUSTOM = (
     "ExecuTorch's `update_cache` and `custom_sdpa` (export_llm: use_sdpa_with_kv_cache=True) write and read "
-    "the cache where it is, only as far as it is filled; `sme2prof optimize` puts them into a transformers "
-    "model"
+    "the cache where it is, only as far as it is filled; `sme2prof optimize` puts them in"
 )
 _ORDER = "keep the cache in the order of dimensions in which attention reads it"
 

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, ClassVar
 
 import torch
@@ -32,6 +33,23 @@ class CalledWithPosition(nn.Module):
     def forward(self, tokens: Tensor, input_pos: Tensor) -> Tensor:
         scores: Tensor = self.model(tokens, {"input_pos": input_pos})
         return scores
+
+    @contextmanager
+    def cache_in_place(self) -> Iterator[None]:
+        """During the block, attention writes and reads the cache where it is, by ExecuTorch's operators."""
+        from executorch.examples.models.llama.source_transformation import custom_kv_cache, sdpa
+
+        usual = [(part, dict(part._modules)) for part in self.modules()]
+        try:
+            for part in self.modules():
+                if hasattr(part, "SDPA"):
+                    part.SDPA = sdpa.SDPA(part.SDPA.dim, 0, 0, 0)
+            sdpa.replace_sdpa_with_custom_op(self.model)
+            custom_kv_cache.replace_kv_cache_with_custom_kv_cache(self.model)
+            yield
+        finally:
+            for part, parts in usual:
+                part._modules = parts
 
 
 class Llama(EagerLanguageModel):
