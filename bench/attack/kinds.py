@@ -68,9 +68,7 @@ VERBS: dict[str, Callable[[Path], object]] = {
     "validate": lambda run: validate(run).as_text(),
     "analyze": lambda run: write_analysis(analyse(run)),
     "report": write_report,
-    "tools": lambda run: write_for_tools(
-        write_report(run)[1], parse_tools("perfetto,speedscope,model-explorer")
-    ),
+    "tools": lambda run: write_for_tools(write_report(run)[1], parse_tools("perfetto,model-explorer")),
     "view": page_to_view,
     "list": lambda run: page_to_view(run.parent),
     "compare": lambda run: compare(run, RUN),

@@ -166,7 +166,7 @@ def _language(path: Path) -> None:
 
 def _for_tools(data: bytes, folder: Path) -> None:
     run = Run.open(replaced(data, RUN, folder))
-    tools = parse_tools("perfetto,speedscope,model-explorer")
+    tools = parse_tools("perfetto,model-explorer")
     write_for_tools(report_data(run, analyse(run) if run.dumps else None, None), tools)
 
 

@@ -1,4 +1,4 @@
-"""Views of a series: its calls, the modules around an operator, runs as nested slices, instructions; what
+"""Views of a series: its calls, runs as nested slices, instructions; what
 would make its program smaller in memory, and how its latency follows the number of threads."""
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from functools import cached_property
 import numpy as np
 
 from model_profiling.analysis.attribution import Node, RunGroup, Share, children_of
-from model_profiling.analysis.operators import LOWERING, THE_MODEL, DumpAnalysis, Operator
+from model_profiling.analysis.operators import DumpAnalysis, Operator
 from model_profiling.analysis.series import SeriesAnalysis
 from model_profiling.core.formatting import listing, size
 from model_profiling.program.graph_file import ProgramGraph
@@ -128,21 +128,6 @@ def _alike(series: SeriesAnalysis) -> Iterator[tuple[RunGroup, Sequence[int]]]:
         before += dump.runs
     if not found:
         yield first, range(len(first.runs))
-
-
-# The modules around an operator.
-
-BACKEND, UNKNOWN = "added by the backend", "place not known"
-_WITHOUT_MODULE = {"lowering": LOWERING, "backend": BACKEND, "model": THE_MODEL, "unknown": UNKNOWN}
-_DEEPEST = 40
-"""Deepest nesting shown. No real model is deeper; a damaged record may be."""
-
-
-def module_parts(operator: Operator) -> tuple[str, ...]:
-    """The modules around an operator, outermost first; without any, its origin in words."""
-    if operator.source.module_path:
-        return tuple(operator.source.module_path.split(".", _DEEPEST))
-    return (_WITHOUT_MODULE[operator.origin],)
 
 
 # Runs as nested slices of time. A runner counts time from its own start. Where programs took turns, the

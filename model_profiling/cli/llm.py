@@ -51,8 +51,8 @@ from model_profiling.workflow.profile import ProfileOptions
 @click.option(
     "--quick",
     is_flag=True,
-    help="First look: the shortest prompt and the first token of the answer, 6 s each, with wider intervals "
-    "(a value you give wins).",
+    help="First look: the shortest prompt and the first token of the answer, 6 s for each phase, with wider "
+    "intervals (a value you give wins).",
 )
 @frame.outdir_option
 @frame.force_option

@@ -42,7 +42,7 @@ if TYPE_CHECKING:
     sme2prof report folder_with_dumps --out toy.md --title "Toy CNN, first look"
     sme2prof report runs/xnnpack_fp16/linux runs/xnnpack_int8/linux --out both.md
     sme2prof report out_toy_cnn/runs
-    sme2prof report out_toy_cnn/runs/xnnpack_fp16/linux --for perfetto,speedscope
+    sme2prof report out_toy_cnn/runs/xnnpack_fp16/linux --for perfetto
     sme2prof report out_toy_cnn/runs/xnnpack_fp16/linux --share
     sme2prof report out_toy_cnn/runs/xnnpack_fp16/linux --zip --out for_the_issue.zip""",
     facts=True,
@@ -61,7 +61,7 @@ if TYPE_CHECKING:
     "tools",
     metavar="TOOL,...",
     callback=lambda _context, _option, text: parse_tools(text) if text is not None else (),
-    help="Also write files for other tools to RUN_DIR/for_tools: perfetto, speedscope, model-explorer; "
+    help="Also write files for other tools to RUN_DIR/for_tools: perfetto, model-explorer; "
     "several with commas, or all.",
 )
 @click.option(

@@ -180,7 +180,8 @@ _KINDS = {
     Weight.FAILED: "failed not_tested nothing",
     Weight.WRONG: "misfit wrong_program features damaged_dump missing_dump damaged_journal "
     "unknown_machine hidden structure cut_short outside overlap longest_input",
-    Weight.UNSTABLE: "quick settings unlocked threads governor battery hot busy unchecked rounds runs warmup",
+    Weight.UNSTABLE: "quick settings unlocked threads governor battery hot stolen busy unchecked rounds "
+    "runs warmup",
 }
 _WEIGHTS = {code: weight for weight, codes in _KINDS.items() for code in codes.split()}
 KINDS = frozenset(_WEIGHTS)

@@ -426,29 +426,3 @@ def mean(self: Tensor, dim: Sequence[int] | None, keepdim: bool = False, dtype: 
     require(not keepdim)
     over_image(self, dim)
     return self.mean((2, 3), keepdim=True).flatten(1)
-
-
-@rewrite(
-    "image sum",
-    "aten.sum.dim_IntList",
-    why="the delegate has a mean over an image, but no sum",
-    instead="x.mean((2, 3), keepdim=True) * (height * width)",
-)
-def image_sum(self: Tensor, dim: Sequence[int] | None, keepdim: bool = False, dtype: Any = None) -> Tensor:
-    require(dtype is None)
-    high, wide = over_image(self, dim)
-    total = self.mean((2, 3), keepdim=True) * number(self, float(high * wide))
-    return total if keepdim else total.flatten(1)
-
-
-@rewrite(
-    "image maximum",
-    "aten.amax.default",
-    why="the delegate has no maximum over dimensions, but a pool",
-    instead="F.max_pool2d(x, (height, width))",
-)
-def image_maximum(self: Tensor, dim: Sequence[int] = (), keepdim: bool = False) -> Tensor:
-    from torch.nn import functional
-
-    largest = functional.max_pool2d(self, over_image(self, dim))
-    return largest if keepdim else largest.flatten(1)

@@ -108,8 +108,6 @@ REPLACEMENTS: tuple[Replacement, ...] = (
     _rewritten("half-precision activations", call="silu", operator=_COPY),
     _rewritten("glu", call="glu", operator=_COPY),
     _rewritten("elu", call="elu"),
-    _rewritten("image sum", call="sum", operator=r"aten\.sum\.dim_IntList", dtype=_FLOAT),
-    _rewritten("image maximum", call="amax", operator=r"aten\.amax\.default", dtype=_FLOAT),
     Replacement(
         "a float as the constant (3.0, not 3)",
         call=_ARITHMETIC,

@@ -6,14 +6,13 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from model_profiling._version import __version__
 from model_profiling.analysis.operators import Operator
-from model_profiling.analysis.series import OVERHEADS, SeriesAnalysis
-from model_profiling.analysis.series_views import Slice, instruction_ms, module_parts, slice_runs
+from model_profiling.analysis.series import SeriesAnalysis
+from model_profiling.analysis.series_views import Slice, instruction_ms, slice_runs
 from model_profiling.core import files
 from model_profiling.core.errors import InputError
 from model_profiling.core.formatting import plural
@@ -134,73 +133,6 @@ def operator_arguments(operator: Operator, sme2: str = "") -> Json:
     return {name: value for name, value in facts.items() if value is not None and value != ""}
 
 
-# A speedscope file: where the time of each experiment goes, by module, then by operator. Stacks are in the
-# order of operators: "Time Order" shows an inference, "Left Heavy" the modules by size.
-
-STACKS = "modules.speedscope.json"
-
-
-@dataclass(frozen=True, slots=True)
-class Frame:
-    """One box: a module, or an operator with its source line."""
-
-    name: str
-    file: str = ""
-    line: int = 0
-
-
-def write_stacks(data: ReportData, every: Sequence[SeriesAnalysis], folder: Path) -> tuple[Path, ...]:
-    frames: dict[Frame, int] = {}
-    profiles = [_profile(found, frames) for found in every]
-    boxes = []
-    for frame in frames:
-        where = {"file": frame.file, "line": frame.line} if frame.file and frame.line else {}
-        boxes.append({"name": frame.name, **where})
-    content: Json = {
-        "$schema": "https://www.speedscope.app/file-format-schema.json",
-        "name": data.title,
-        "exporter": f"sme2prof {__version__}",
-        "activeProfileIndex": 0,
-        "shared": {"frames": boxes},
-        "profiles": profiles,
-    }
-    _write_json(folder / STACKS, content)
-    return (folder / STACKS,)
-
-
-def _profile(series: SeriesAnalysis, frames: dict[Frame, int]) -> Json:
-    """Operators and overheads together make up the end-to-end time."""
-    method = _method(series.operators[0] if series.operators else None)
-    weighed = [
-        *((_stack(operator), operator.typical_ms) for operator in series.operators),
-        *(([method, Frame(name)], series.spent(series.parts[name]).ms) for name in OVERHEADS),
-    ]
-    weights = [max(weight, 0.0) for _, weight in weighed]  # of overlapping operators, an overhead is negative
-    return {
-        "type": "sampled",
-        "name": f"{series.name} ({series.taken_from}, with the tracer on)",
-        "unit": "milliseconds",
-        "startValue": 0,
-        "endValue": sum(weights),
-        "samples": [[frames.setdefault(frame, len(frames)) for frame in stack] for stack, _ in weighed],
-        "weights": weights,
-    }
-
-
-def _stack(operator: Operator) -> list[Frame]:
-    place = operator.source.place
-    parts = module_parts(operator)
-    if place.module_path:
-        modules = [Frame(".".join(parts[: depth + 1])) for depth in range(len(parts))]
-    else:
-        modules = [Frame(f"({part})") for part in parts]
-    return [_method(operator), *modules, Frame(operator.name, place.file, place.line)]
-
-
-def _method(operator: Operator | None) -> Frame:
-    return Frame((operator.method if operator else "") or "Method::execute")
-
-
 # Node data for Model Explorer: colours and numbers on the graph that its adapter makes of the same program.
 # `pte-adapter-model-explorer` names the graph of a method after the method and its nodes
 # `<method>_<chain>_<instruction>`. Each instruction that calls a delegate has its own graph,
@@ -256,12 +188,10 @@ def _node_times(series: SeriesAnalysis, program: Program) -> Mapping[ExplorerNod
 _Writer = Callable[[ReportData, Sequence[SeriesAnalysis], Path], tuple[Path, ...]]
 _WRITERS: dict[str, _Writer] = {
     "perfetto": write_trace,
-    "speedscope": write_stacks,
     "model-explorer": write_node_data,
 }
 TOOLS = {
     "perfetto": "drop it on ui.perfetto.dev: it is read in the browser and sent nowhere",
-    "speedscope": "drop it on speedscope.app, which sends it nowhere, or npx speedscope",
     "model-explorer": (
         "model-explorer PROGRAM.pte --extensions=pte_adapter_model_explorer --node_data_paths=FILE,FILE"
     ),

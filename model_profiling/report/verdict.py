@@ -35,7 +35,7 @@ from model_profiling.statistics.speedup import Verdict
 
 WHERE, SME2, NEXT = "Where does the time go?", "What does SME2 change?", "What next?"
 
-_DOUBTS = {"hot", "unchecked"}
+_DOUBTS = {"hot", "stolen", "unchecked"}
 """Kinds of remarks that put a latency in doubt."""
 _STEPS = 2
 """The most sentences of the third answer."""

@@ -74,22 +74,6 @@ std::string of_each_cpu(const std::string& file) {
   return any ? json::array(found, [](const auto& number) { return or_null(number); }) : "null";
 }
 
-// The hottest zone.
-std::optional<double> temperature_c() {
-  std::optional<double> hottest;
-  for (int zone = 0; zone < 256; ++zone) {
-    const std::string folder = "/sys/class/thermal/thermal_zone" + std::to_string(zone);
-    if (access(folder.c_str(), F_OK) != 0) {
-      break;
-    }
-    if (const auto thousandths = read_number<int64_t>(folder + "/temp")) {
-      const double degrees = static_cast<double>(*thousandths) / 1000;
-      hottest = hottest ? std::max(*hottest, degrees) : degrees;
-    }
-  }
-  return hottest;
-}
-
 } // namespace
 
 std::string machine_json() {
@@ -99,9 +83,7 @@ std::string machine_json() {
       .add("idle_ticks", or_null(ticks.idle))
       .add("total_ticks", or_null(ticks.total))
       .add("cpus", or_null(ticks.cpus))
-      .add("frequencies_khz", of_each_cpu("cpufreq/scaling_cur_freq"))
       .add("capacities", of_each_cpu("cpu_capacity"))
-      .add("temperature_c", or_null(temperature_c()))
       .str();
 }
 

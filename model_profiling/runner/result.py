@@ -187,10 +187,8 @@ class MachineMoment:
     idle_ticks: int | None = None
     total_ticks: int | None = None
     cpus: int | None = None
-    frequencies_khz: tuple[int | None, ...] | None = None
     capacities: tuple[int | None, ...] | None = None
     """The speed of each core, as the kernel's scheduler knows it; the fastest have 1024."""
-    temperature_c: float | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -24,7 +24,7 @@ from model_profiling.core.safe_read import inside, read_bytes
 from model_profiling.runner.result import OutputFacts
 from model_profiling.runs import Latency, Manifest, Metrics, PairSpeedup, Result, Run
 from model_profiling.runs.costs import loading_of, memory_of
-from model_profiling.runs.journal import Entry, Journal, seconds_of
+from model_profiling.runs.journal import Entry, Journal, seconds_of, stolen_share
 from model_profiling.runs.manifest import Ended, Machine, ScheduleFacts, State
 from model_profiling.runs.records import PairParity, RobustStats, TracerCost
 from model_profiling.runs.schedule import TRACED_ROUNDS, Order
@@ -212,6 +212,12 @@ def _stability(manifest: Manifest, journal: Journal, measured: list[Series]) -> 
     """Yield reasons to trust the latencies less: about the machine, then about each series."""
     if measured:
         yield from machine_warnings(manifest.machine, max(series.threads or 1 for series in measured))
+        stolen = stolen_share(
+            entry for series in measured for entry in journal.ended_well("untraced", series)
+        )
+        if stolen >= _BUSY:
+            seen = "other virtual machines took {}% of the CPU"
+            yield Diagnostic(None, "stolen", seen, "measure on a machine of its own", (round(100 * stolen),))
     for series in measured:
         entries, rounds = journal.ended_well("untraced", series), timed(journal, series).rounds
         yield from _interruptions(journal, series, entries)

@@ -270,6 +270,16 @@ def other_cores(before: MachineMoment, after: MachineMoment) -> float:
     return max(0.0, (before.cpus or 0) * (1 - idle / passed) - 1) if passed > 0 else 0.0
 
 
+def stolen_share(entries: Iterable[Entry]) -> float:
+    """How much of the CPU's time the hypervisor gave to other machines during these launches."""
+    stolen = total = 0
+    for entry in entries:
+        if (before := entry.machine_before) and (after := entry.machine_after):
+            stolen += (after.steal_ticks or 0) - (before.steal_ticks or 0)
+            total += (after.total_ticks or 0) - (before.total_ticks or 0)
+    return stolen / total if total > 0 else 0.0
+
+
 def seconds_of(entries: Iterable[Entry]) -> float:
     """Return the total time of these processes; a launch counts once."""
     entries = list(entries)

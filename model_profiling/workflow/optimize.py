@@ -194,15 +194,16 @@ class _Search:
             same = "the program is the same with it"
             return [*outcomes, *(outcome_of(kind, "dropped", same, every.rewrites) for kind in kinds)], None
         if self.not_timed:
-            kept = [kind for kind in kinds if kind not in catalogue.ONLY_IF_MEASURED]
-            decided = {
-                kind: ("not measured", "kept for its structure")
-                if kind in kept
-                else ("dropped", "it may be slower, and nothing was timed")
-                for kind in kinds
-            }
-            made = [outcome_of(kind, *decided[kind], every.rewrites) for kind in kinds]
-            return [*outcomes, *made], self._best(kept)
+            # All that are sound, not only those in `every`: some fit only where others were left out.
+            best = self._best([name for name in sound if name not in catalogue.ONLY_IF_MEASURED])
+            applied = best.rewrites if best else ()
+            for kind in kinds:
+                if kind in catalogue.ONLY_IF_MEASURED:
+                    unsure = "it may be slower, and nothing was timed"
+                    outcomes.append(outcome_of(kind, "dropped", unsure, every.rewrites))
+            for kind in dict.fromkeys(place.rewrite for place in applied):
+                outcomes.append(outcome_of(kind, "not measured", "kept for its structure", applied))
+            return outcomes, best if applied else None
         if len(kinds) == 1:
             only = outcome_of(kinds[0], "kept", "the only one that fits", every.rewrites)
             return [*outcomes, only], every
@@ -212,8 +213,12 @@ class _Search:
         if whole.verdict is Verdict.FASTER and not any(word == "kept" for word, _ in decided.values()):
             harmless = [kind for kind in kinds if decided[kind][1] != "faster without it"]
             decided |= dict.fromkeys(harmless, ("kept", "helps only together with the others"))
-        for kind in kinds:
-            outcomes.append(replace(outcome_of(kind, *decided[kind], every.rewrites), gain=gains[kind]))
+        rows = [replace(outcome_of(kind, *decided[kind], every.rewrites), gain=gains[kind]) for kind in kinds]
+        if decided.get(catalogue.CACHE, ("kept",))[0] != "kept":
+            # Attention is then another: what fits it was not tried yet.
+            again, best = self.choose([name for name in wanted if name != catalogue.CACHE])
+            return [row for row in rows if row.name == catalogue.CACHE] + again, best
+        outcomes += rows
         return outcomes, self._best([kind for kind in kinds if decided[kind][0] == "kept"])
 
     def keep_sme2(

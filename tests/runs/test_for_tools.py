@@ -15,7 +15,7 @@ from said import refused
 
 from model_profiling.analysis.operators import Operator
 from model_profiling.analysis.series import SeriesAnalysis, series_of
-from model_profiling.analysis.series_views import module_parts, slice_runs
+from model_profiling.analysis.series_views import slice_runs
 from model_profiling.config import names
 from model_profiling.core.errors import InputError
 from model_profiling.core.process import Completed
@@ -230,41 +230,6 @@ def test_operators_that_reach_beyond_their_call_are_cut_off_and_keep_their_durat
         assert cut.end_ns - cut.begin_ns < cut.duration_ns
 
 
-def speedscope(data: ReportData, folder: Path) -> Mapping[str, Any]:
-    (path,) = write_for("speedscope", data, folder)
-    content = json.loads(path.read_text(encoding="utf-8"))
-    frames = content["shared"]["frames"]
-    assert content["$schema"] == "https://www.speedscope.app/file-format-schema.json"
-    for frame in frames:
-        assert set(frame) <= {"name", "file", "line"} and isinstance(frame["name"], str)
-    for profile in content["profiles"]:
-        assert set(profile) == {"type", "name", "unit", "startValue", "endValue", "samples", "weights"}
-        assert profile["type"] == "sampled" and profile["startValue"] == 0
-        assert len(profile["samples"]) == len(profile["weights"]) > 0
-        assert all(0 <= frame < len(frames) for stack in profile["samples"] for frame in stack)
-        assert all(weight >= 0 for weight in profile["weights"])
-        assert profile["endValue"] == pytest.approx(sum(profile["weights"]), rel=1e-12)
-    return content  # type: ignore[no-any-return]
-
-
-def test_speedscope_adds_up_to_end_to_end_by_module(sme2: ReportData, tmp_path: Path) -> None:
-    content = speedscope(sme2, tmp_path)
-    frames = [frame["name"] for frame in content["shared"]["frames"]]
-    for profile, series in zip(content["profiles"], series_in(sme2), strict=True):
-        assert profile["unit"] == "milliseconds" and profile["name"].startswith(series.name)
-        assert profile["endValue"] == pytest.approx(series.e2e_ms, rel=1e-9)
-        by_module: dict[str, float] = {}
-        for stack, weight in zip(profile["samples"], profile["weights"], strict=True):
-            for name in {frames[frame] for frame in stack}:
-                by_module[name] = by_module.get(name, 0.0) + weight
-        inside = [found for found in series.operators if found.source.module_path.startswith("features")]
-        assert by_module["features"] == pytest.approx(series.spent_by(inside).ms)
-        assert by_module["forward"] == pytest.approx(series.e2e_ms)
-        named = {module_parts(operator)[0] for operator in series.operators}
-        assert named <= {frame.strip("()") for frame in frames}, "every outermost module"
-    assert any(frame.get("line") == 22 for frame in content["shared"]["frames"])
-
-
 def node_data(data: ReportData, folder: Path) -> dict[str, Mapping[str, Any]]:
     return {path.stem: json.loads(path.read_text()) for path in write_for("model-explorer", data, folder)}
 
@@ -311,9 +276,9 @@ def test_node_data_has_the_times_of_every_experiment(sme2: ReportData, tmp_path:
 
 
 def test_tools_are_named_or_corrected() -> None:
-    assert parse_tools("perfetto, speedscope,perfetto") == ("perfetto", "speedscope")
-    with pytest.raises(InputError, match=r"speedscop; .*'speedscope'"):
-        parse_tools("speedscop")
+    assert parse_tools("perfetto, model-explorer,perfetto") == ("perfetto", "model-explorer")
+    with pytest.raises(InputError, match=r"perfeto; .*'perfetto'"):
+        parse_tools("perfeto")
     with pytest.raises(InputError, match=r"all .*perfetto"):
         parse_tools(",")
     assert file_word("a/b c|<x>") == "a_b_c_x" and file_word("..") == "unnamed"
@@ -337,7 +302,7 @@ def test_the_command_writes_them_says_how_to_open_them_and_the_run_stays_valid(
     shutil.copytree(SME2, run_dir)
     said = sme2prof("report", run_dir, "--for", "all")
     assert said.returncode == 0, said.stderr
-    for word in ("trace.json", "ui.perfetto.dev", "speedscope.app", "model_explorer"):
+    for word in ("trace.json", "ui.perfetto.dev", "model_explorer"):
         assert word in said.stdout
     again = sme2prof("report", run_dir, "--for", "perfetto", "--json")
     (found,) = json.loads(again.stdout)["for_tools"]

@@ -1,18 +1,14 @@
 """Blocks as Markdown, on a terminal and to explore: nothing breaks out, no page is endless."""
 
 import re
-from dataclasses import replace
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from made_series import made_page, made_series
+from made_series import made_page
 from rendered_markdown import rendered
 
-from model_profiling.analysis.series_views import LOWERING, THE_MODEL, UNKNOWN, module_parts
-from model_profiling.analysis.sources import OperatorSource
 from model_profiling.core.formatting import printable
-from model_profiling.program.records import SourceRef
 from model_profiling.report.document import (
     Answers,
     Chart,
@@ -153,23 +149,7 @@ def test_whatever_is_in_it(name: str) -> None:
     assert_only_text(name)
 
 
-@pytest.mark.parametrize(
-    ("source", "name"),
-    [
-        (OperatorSource(origin="lowering"), LOWERING),
-        (OperatorSource(origin="model"), THE_MODEL),
-        (OperatorSource(), UNKNOWN),
-    ],
-)
-def test_what_no_module_holds_says_where_it_is_from(source: OperatorSource, name: str) -> None:
-    operator = replace(made_series(1).operators[0], source=source)
-    assert module_parts(operator) == (name,)
-
-
-def test_neither_modules_nor_a_name_are_endless_and_a_small_run_is_whole() -> None:
-    place = SourceRef(module_path=".".join("a" * 5_000))
-    operator = replace(made_series(1).operators[0], source=OperatorSource(place=place))
-    assert len(module_parts(operator)) < 100
+def test_a_name_is_not_endless_and_a_small_run_is_whole() -> None:
     texts = Texts()
     assert list(map(texts.number, ["a", "b", "a"])) == [0, 1, 0]
     texts.number("x" * 10_000)

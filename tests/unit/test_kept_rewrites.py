@@ -14,7 +14,7 @@ from said import refused, says
 
 from model_profiling.cli.main import main
 from model_profiling.core.errors import FormatError, InputError
-from model_profiling.export.catalogue import CHANNELS_LAST, ONLY_IF_MEASURED
+from model_profiling.export.catalogue import CACHE, CHANNELS_LAST, ONLY_IF_MEASURED
 from model_profiling.export.records import Accuracy, Applied, DelegationCoverage, Deviation, ExportResult
 from model_profiling.export.rewrites import chosen_rewrites, names
 from model_profiling.report.document import render_markdown
@@ -22,6 +22,7 @@ from model_profiling.report.dtypes import OnSme2
 from model_profiling.report.optimization import Optimization, optimization_document
 from model_profiling.runs.times import Timed, compare_timed
 from model_profiling.targets import TargetChoice, TargetPlan
+from model_profiling.targets.host import HostTarget
 from model_profiling.workflow import optimize, profile
 from model_profiling.workflow.optimize import optimize_model
 from model_profiling.workflow.profile import ProfileOptions, ProgramCase
@@ -142,6 +143,30 @@ def test_what_helps_only_together_is_kept_together_and_the_unknown_is_refused(ta
     assert set(decided.values()) == {"kept"} and found.helped
     with pytest.raises(InputError, match=r"there is no rewrite 'atention'.*attention"):
         optimize_model("toy_cnn", ProfileOptions(), only=("atention",))
+
+
+@pytest.mark.usefixtures("takes")
+@pytest.mark.parametrize("not_timed", ["", "this CPU is not an Arm CPU"])
+def test_what_fits_only_without_a_cache_in_place_is_tried_without_it(not_timed, tmp_path, monkeypatch):
+    def fitting(model: object, *, optimize: tuple[str, ...] | bool, **more: Any) -> ExportResult:
+        if isinstance(optimize, tuple) and CACHE in optimize:
+            optimize = tuple(name for name in optimize if name != "attention")
+        return exported(model, optimize=optimize, **more)
+
+    def in_turns(_: object, programs: list[Path]) -> list[Timed]:
+        held = [program.read_text() for program in programs]
+        return [timed(10 - 2 * ("attention" in each) - ("mish" in each), at) for at, each in enumerate(held)]
+
+    monkeypatch.setattr(profile, "export_model", fitting)
+    monkeypatch.setattr(optimize._Search, "_in_turns", in_turns)
+    monkeypatch.setattr(optimize._Search, "_why_not_timed", lambda _: not_timed)
+    monkeypatch.setattr(HostTarget, "libraries_with", lambda *_: ("library",))
+    options = ProfileOptions(target=TargetChoice("host"), outdir=tmp_path)
+    found = optimize_model("net", options, only=(CACHE, "attention", "mish")).optimization
+    kept = "not measured" if not_timed else "kept"
+    assert {each.name: each.decision for each in found.rewrites} == {
+        CACHE: "dropped", "attention": kept, "mish": kept,
+    }  # fmt: skip
 
 
 @pytest.mark.parametrize("main_target", ["host", "emulated"])

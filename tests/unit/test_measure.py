@@ -12,7 +12,9 @@ from recorded_runs import ARM
 
 from model_profiling.config import names
 from model_profiling.runner.result import MachineMoment
+from model_profiling.runs import figures
 from model_profiling.runs.journal import Journal, other_cores
+from model_profiling.runs.manifest import read_manifest
 from model_profiling.runs.times import INTERRUPTED, Timed, compare_timed
 from model_profiling.statistics.measure import (
     Inferences,
@@ -137,6 +139,23 @@ def test_cores_of_two_speeds_are_not_mixed() -> None:
     found = compare_timed(timed(before), timed(after), same_run=True)
     assert found.ratio == pytest.approx(2.0 / 1.9, rel=0.005) and found.verdict is Verdict.FASTER
     assert (found.baseline_median, found.candidate_median) == pytest.approx((2.0, 1.9), rel=0.01)
+
+
+def test_what_other_virtual_machines_took_is_said(tmp_path: Path) -> None:
+    """The recorded run again, as if its hypervisor had given a fifth of each launch to others."""
+    manifest = read_manifest(ARM)
+    assert manifest is not None
+    lines = [json.loads(line) for line in (ARM / names.JOURNAL).read_text().splitlines()]
+    for entry in lines:
+        if entry["launch"]:
+            before, after = entry["machine_before"], entry["machine_after"]
+            after["steal_ticks"] = before["steal_ticks"] + (after["total_ticks"] - before["total_ticks"]) // 5
+    (tmp_path / names.JOURNAL).write_text("".join(json.dumps(entry) + "\n" for entry in lines))
+    for folder, said in ((ARM, []), (tmp_path, ["other virtual machines took 20% of the CPU"])):
+        journal = Journal(folder)
+        measured = list({entry.series for entry in journal.entries()})
+        remarks = [one for one in figures._stability(manifest, journal, measured) if one.code == "stolen"]
+        assert [one.seen.format(*one.numbers) for one in remarks] == said
 
 
 def test_a_recorded_run_on_two_kinds_of_core_is_measured_by_the_fast_ones(tmp_path: Path) -> None:

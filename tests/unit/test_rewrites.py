@@ -202,7 +202,7 @@ _EACH = ("mish", "hardsigmoid", "silu", "hardswish", "gelu", "alias")
 CALLS: dict[str, Callable[[Draw, torch.dtype], Call]] = {
     **dict.fromkeys((f"{name}.default" for name in _EACH), _elementwise),
     **dict.fromkeys(_SHAPED, _one_dim),
-    **dict.fromkeys(("mean.dim", "sum.dim_IntList", "amax.default"), _reduced),
+    "mean.dim": _reduced,
     "scaled_dot_product_attention.default": _attention,
     "matmul.default": _matmul,
     "avg_pool2d.default": _pool,
