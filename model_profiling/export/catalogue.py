@@ -38,7 +38,7 @@ class Rewrite:
 
 
 CONSTANTS, REPEATS, CACHE = "constants", "repeats", "cache in place"
-CHANNELS_LAST, INT8 = "channels-last inputs", "int8 arithmetic"
+CHANNELS_LAST = "channels-last inputs"
 CATALOGUE: dict[str, list[Rewrite]] = {
     each.name: [each]
     for each in (

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, cast
 from model_profiling.core.errors import ExportError, InputError
 from model_profiling.core.formatting import did_you_mean
 from model_profiling.core.number_formats import GROUP_STEP, NumberFormat
-from model_profiling.export.catalogue import CACHE, CHANNELS_LAST, INT8
+from model_profiling.export.catalogue import CACHE, CHANNELS_LAST
 from model_profiling.export.records import Applied
 from model_profiling.export.tracing import (
     Eager,
@@ -67,8 +67,6 @@ def trace_methods(
     method."""
     import torch
 
-    if wanted.kind in ("fp32", "fp16", "int4", "int8-dynamic"):
-        rewrites = [name for name in rewrites if name != INT8]
     if CHANNELS_LAST in rewrites:
         methods = {method: _in_channels_last(given) for method, given in methods.items()}
     traced: dict[str, Traced] = {}
@@ -95,11 +93,11 @@ def _is_changed(leaf: Any) -> bool:
 def _in_channels_last(eager: Eager) -> Eager:
     import torch
 
-    def changed(leaf: torch.Tensor) -> torch.Tensor:
-        image = leaf.dim() == 4 and leaf.is_floating_point()
-        return leaf.to(memory_format=torch.channels_last) if image else leaf
-
-    args, kwargs = map_tensors(changed, (eager.args, dict(eager.kwargs)))
+    last = torch.channels_last
+    args, kwargs = map_tensors(
+        lambda leaf: leaf.to(memory_format=last) if leaf.dim() == 4 and leaf.is_floating_point() else leaf,
+        (eager.args, dict(eager.kwargs)),
+    )
     return replace(eager, args=args, kwargs=kwargs)
 
 

@@ -78,9 +78,10 @@ _CONVERSION = r"dtype conversion from float\d+ to float\d+ is not supported"
 _UNNORM = "remove the weight norm before export: torch.nn.utils.remove_weight_norm(module)"
 
 
-def _rewritten(name: str, row: int = 0, **conditions: Any) -> Replacement:
-    """What a rewrite of the catalogue does, to be written by hand."""
-    return Replacement(CATALOGUE[name][row].instead, rewrite=name, **conditions)
+def _rewritten(name: str, of: str = "", **conditions: Any) -> Replacement:
+    """What a rewrite of the catalogue does, to be written by hand; `of` is its operator, if it has several."""
+    instead = next(each.instead for each in CATALOGUE[name] if not of or of in each.operators)
+    return Replacement(instead, rewrite=name, **conditions)
 
 
 REPLACEMENTS: tuple[Replacement, ...] = (
@@ -108,6 +109,7 @@ REPLACEMENTS: tuple[Replacement, ...] = (
     _rewritten("half-precision activations", call="silu", operator=_COPY),
     _rewritten("glu", call="glu", operator=_COPY),
     _rewritten("elu", call="elu"),
+    _rewritten("adaptive pool", call="adaptive_avg_pool1d"),
     Replacement(
         "a float as the constant (3.0, not 3)",
         call=_ARITHMETIC,
@@ -137,7 +139,7 @@ REPLACEMENTS: tuple[Replacement, ...] = (
     Replacement(COMPUTED_ONCE, constant=True, rewrite=CONSTANTS),
     _rewritten(
         "half-precision activations",
-        2,
+        "aten.gelu.default",
         operator=r"aten\.gelu\.default",
         reason="GELU does not support fp16",
     ),
@@ -156,9 +158,16 @@ REPLACEMENTS: tuple[Replacement, ...] = (
         reason="(ceil mode|zero-padding in the averaging calculation) is not supported",
     ),
     _rewritten("slices", operator=r"aten\.split(_with_sizes)?_copy\..*", dtype=_FLOAT),
-    _rewritten("slices", 1, call="unbind", operator=r"aten\.squeeze_copy\..*", dtype=_FLOAT),
+    _rewritten("slices", "aten.unbind.int", call="unbind", operator=r"aten\.squeeze_copy\..*", dtype=_FLOAT),
+    _rewritten(
+        "slices",
+        "aten.slice.Tensor",
+        operator=r"aten\.slice_copy\.Tensor",
+        reason=".*without a reason",
+        dtype=_FLOAT,
+    ),
     _rewritten("reshapes", operator=r"aten\.(un)?squeeze_copy\..*", dtype=_FLOAT),
-    _rewritten("slices", 2, operator=r"aten\.select_copy\.int", dtype=_FLOAT),
+    _rewritten("slices", "aten.select.int", operator=r"aten\.select_copy\.int", dtype=_FLOAT),
     _rewritten("powers", operator=r"aten\.pow\.Tensor_Scalar", reason=r".*got (0\.5|3(\.0)?)"),
     Replacement(
         "F.linear over the last dimension with weights of 1/n, which is the mean",

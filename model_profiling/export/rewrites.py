@@ -16,7 +16,6 @@ from model_profiling.export import layers
 from model_profiling.export.catalogue import (
     BY_OPERATOR,
     CATALOGUE,
-    INT8,
     ONLY_IF_MEASURED,
     ONLY_IF_NAMED,
     Tensor,
@@ -147,29 +146,6 @@ def powers(self: Tensor, exponent: float) -> Tensor:
         return self.sqrt()
     square = self * self
     return square * (self if exponent == 3 else square)
-
-
-@rewrite(
-    INT8,
-    "aten.sub.Tensor",
-    why="the quantizer does not know differences: they break int8 parts up",
-    instead="x + y * -1.0",
-)
-def int8_difference(self: Tensor, other: Any, alpha: float = 1) -> Tensor:
-    require(is_floating(self) and alpha == 1 and not isinstance(other, int | float) and is_floating(other))
-    return self + other * -1.0
-
-
-@rewrite(
-    INT8,
-    "aten.div.Tensor",
-    why="the quantizer does not know quotients: they break int8 parts up",
-    instead="x * (1 / n)",
-)
-def int8_quotient(self: Tensor, other: Any) -> Tensor:
-    require(is_floating(self))
-    require(other != 0 if isinstance(other, int | float) else is_constant(other) and is_floating(other))
-    return self * (1 / other)
 
 
 # Parts of tensors.

@@ -7,6 +7,7 @@ import warnings
 from bisect import bisect_right
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
+from operator import attrgetter
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal, NamedTuple
 
@@ -193,7 +194,6 @@ class Function(NamedTuple):
 class Extents:
     """Functions in the order of their addresses, of which no two are the same."""
 
-    starts: list[int]
     functions: list[Function]
 
     @classmethod
@@ -202,10 +202,10 @@ class Extents:
         best: dict[int, Function] = {}
         for function in sorted(functions, key=lambda one: (one.start, -one.end, one.name)):
             best.setdefault(function.start, function)
-        return cls(list(best), list(best.values()))
+        return cls(list(best.values()))
 
     def holding(self, address: int) -> Function | None:
-        place = bisect_right(self.starts, address) - 1
+        place = bisect_right(self.functions, address, key=attrgetter("start")) - 1
         return self.functions[place] if place >= 0 and address < self.functions[place].end else None
 
 

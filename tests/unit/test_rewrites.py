@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Callable
-from functools import partial
 from typing import Any
 
 import pytest
@@ -142,13 +141,6 @@ def _narrow(draw: Draw, dtype: torch.dtype) -> Call:
     return [*args, draw(st.integers(0, tensor.shape[dim] - start % tensor.shape[dim]))], {}
 
 
-def _arithmetic(draw: Draw, dtype: torch.dtype, *, quotient: bool) -> Call:
-    tensor = _plain(draw, dtype)
-    other = _tensor(draw, *tensor.shape, dtype=dtype)
-    divisor = other.abs() + 0.5
-    return [tensor, draw(st.sampled_from([4.0, divisor])) if quotient else other], {}
-
-
 def _roll(draw: Draw, dtype: torch.dtype) -> Call:
     shape = _shape(draw)
     dims = draw(st.lists(st.integers(0, len(shape) - 1), min_size=1, max_size=3, unique=True))
@@ -217,8 +209,6 @@ CALLS: dict[str, Callable[[Draw, torch.dtype], Call]] = {
     ),
     "slice.Tensor": _step,
     "narrow.default": _narrow,
-    "sub.Tensor": partial(_arithmetic, quotient=False),
-    "div.Tensor": partial(_arithmetic, quotient=True),
     "elu.default": lambda draw, dtype: ([_plain(draw, dtype), draw(st.sampled_from([1.0, 0.5]))], {}),
     "pow.Tensor_Scalar": lambda draw, dtype: ([_plain(draw, dtype).abs(), draw(POWERS)], {}),
     "layer_norm.default": _norm,
