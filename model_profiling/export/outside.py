@@ -79,7 +79,7 @@ _UNNORM = "remove the weight norm before export: torch.nn.utils.remove_weight_no
 
 
 def _rewritten(name: str, of: str = "", **conditions: Any) -> Replacement:
-    """What a rewrite of the catalogue does, to be written by hand; `of` is its operator, if it has several."""
+    """What a rewrite of the catalogue does, to be written by hand; `of` is its operator if it has several."""
     instead = next(each.instead for each in CATALOGUE[name] if not of or of in each.operators)
     return Replacement(instead, rewrite=name, **conditions)
 
