@@ -307,7 +307,7 @@ class Inputs(ChosenInputs):
     """What the model is fed."""
 
     files: tuple[ConfigPath, ...] = Field(default=(), max_length=MOST_ENTRIES)
-    """One file of raw tensor bytes per input, in the order of its dimensions; left out, inputs are made up."""
+    """One file of raw bytes per input, in the order of its dimensions; left out, inputs are made up."""
     fill: Literal["random", "ones"] = "random"
     """How made-up inputs are filled."""
     seed: Seed = 0
