@@ -12,12 +12,15 @@ import torch
 from conftest import ON_ARM
 from said import says
 from torch import Tensor, nn
+from torch.nn import functional
 
 import model_profiling
 from model_profiling.cli.main import main
 from model_profiling.core.errors import InputError
 from model_profiling.export import rewrites
+from model_profiling.export.exporter import export_model
 from model_profiling.models.catalog import given_model
+from model_profiling.program.pte import read_program
 from model_profiling.targets import TargetChoice
 from model_profiling.workflow.optimize import optimize_model
 from model_profiling.workflow.profile import ProfileOptions
@@ -69,6 +72,28 @@ def test_a_wrong_rewrite_is_dropped_and_the_module_stays_as_it_is(
     says(wrong.because, "outputs differ")
     after = module.state_dict()
     assert module.training and all(torch.equal(tensor, after[name]) for name, tensor in before.items())
+
+
+class Broken(Net):
+    """In int8 it falls into parts: chunks are outside the delegate, padding is computed in floating point."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        left, right = super().forward(x).chunk(2, 1)
+        return self.conv(functional.pad(torch.cat((right, left), 1), (1, 1, 1, 1)))
+
+
+def test_int8_parts_are_not_broken_up(tmp_path: Path) -> None:
+    made = export_model(Broken(), torch.randn(1, 4, 8, 8), dtype="int8", outdir=tmp_path, optimize=True)
+    assert made.rewritten == {"slices": 1, "padding": 1} and made.accuracy.ok
+    method = read_program(made.pte).method("forward")
+    assert method is not None and made.coverage.undelegated == ()
+    (delegate,) = method.delegates
+    inside = ["Conv2d", "StaticSlice", "StaticSlice", "Concatenate2", "Conv2d"]
+    assert [node.kind for node in delegate.nodes if node.kind != "StaticTranspose"] == [
+        "Convert",
+        *inside,
+        "Convert",
+    ]
 
 
 def test_from_the_command_line_a_program_is_made_faster(
