@@ -77,9 +77,13 @@ def test_a_wrong_rewrite_is_dropped_and_the_module_stays_as_it_is(
 class Broken(Net):
     """In int8 it falls into parts: chunks are outside the delegate, padding is computed in floating point."""
 
+    def __init__(self) -> None:
+        super().__init__()
+        self.last = nn.Conv2d(4, 4, 3, stride=2)
+
     def forward(self, x: Tensor) -> Tensor:
         left, right = super().forward(x).chunk(2, 1)
-        return self.conv(functional.pad(torch.cat((right, left), 1), (1, 1, 1, 1)))
+        return self.last(functional.pad(torch.cat((right, left), 1), (1, 1, 1, 1)))
 
 
 def test_int8_parts_are_not_broken_up(tmp_path: Path) -> None:
