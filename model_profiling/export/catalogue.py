@@ -65,8 +65,8 @@ CATALOGUE: dict[str, list[Rewrite]] = {
             CHANNELS_LAST,
             (),
             why="the order of an image's dimensions is changed in every inference",
-            instead="export it with image.to(memory_format=torch.channels_last), and give the program images "
-            "in this order: it does not notice any other",
+            instead="export it with image.to(memory_format=torch.channels_last), and give the program all "
+            "inputs of four dimensions in this order: it does not notice any other",
         ),
     )
 }
@@ -76,11 +76,9 @@ CACHE_OPERATORS = ("llama::custom_sdpa.out", "llama::update_cache.out")
 """In programs with a cache in place; not every target can run them."""
 ONLY_IF_MEASURED = ("layer norm", "group norm", CACHE)
 """Rewrites that may be slower, or that not every target can run: without times they are left out."""
-ONLY_IF_NAMED = (CHANNELS_LAST,)
-"""Rewrites after which the program takes something else than before."""
 IMAGES_CHANGED = (
-    "the program takes images with channels last (image.to(memory_format=torch.channels_last)), and computes "
-    "something else from any other order without an error"
+    "the program takes inputs of four dimensions with channels last "
+    "(x.to(memory_format=torch.channels_last)), and computes something else from others without an error"
 )
 
 
@@ -126,6 +124,19 @@ def is_half(tensor: Tensor) -> bool:
 
 def is_floating(tensor: Tensor) -> bool:
     return bool(dtype_of(tensor).is_floating_point)
+
+
+def made_by(tensor: Tensor, *operators: object) -> Any:
+    """The call that made it, if it is of one of these; refuse others, and if something was written since."""
+    from model_profiling.export.tracing import writes
+
+    node = getattr(tensor, "node", None)
+    require(node is not None and node.target in operators)
+    between = tensor.tracer.replaced.prev
+    while between is not node:
+        require(not writes(between))
+        between = between.prev
+    return node
 
 
 def is_constant(tensor: Tensor) -> bool:

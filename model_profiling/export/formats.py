@@ -7,6 +7,7 @@ import zipfile
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import replace
+from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
@@ -21,12 +22,14 @@ from model_profiling.export.tracing import (
     ask,
     cast_to,
     export_graph,
+    has_channels_last,
     map_tensors,
     module_of,
     operator_name,
     place_named_in,
     place_of,
     to_dtype,
+    writes,
 )
 from model_profiling.models.catalog import NamedModel, load_attribute
 from model_profiling.models.options import blaming, loading_fix
@@ -69,6 +72,8 @@ def trace_methods(
 
     if CHANNELS_LAST in rewrites:
         methods = {method: _in_channels_last(given) for method, given in methods.items()}
+        if not any(map(has_channels_last, chain.from_iterable(each.inputs() for each in methods.values()))):
+            rewrites = [each for each in rewrites if each != CHANNELS_LAST]
     traced: dict[str, Traced] = {}
     for method, given in methods.items():
         first = next(iter(traced.values())).eager.module if traced else None
@@ -86,18 +91,16 @@ def trace_methods(
     return traced
 
 
-def _is_changed(leaf: Any) -> bool:
-    return len(getattr(leaf, "shape", ())) == 4 and not leaf.is_contiguous()
-
-
 def _in_channels_last(eager: Eager) -> Eager:
     import torch
 
-    last = torch.channels_last
-    args, kwargs = map_tensors(
-        lambda leaf: leaf.to(memory_format=last) if leaf.dim() == 4 and leaf.is_floating_point() else leaf,
-        (eager.args, dict(eager.kwargs)),
-    )
+    def changed(leaf: torch.Tensor) -> torch.Tensor:
+        if leaf.dim() != 4 or not leaf.is_floating_point():
+            return leaf
+        last = leaf.to(memory_format=torch.channels_last)
+        return leaf if last.is_contiguous() else last  # of one channel the order is the same
+
+    args, kwargs = map_tensors(changed, (eager.args, dict(eager.kwargs)))
     return replace(eager, args=args, kwargs=kwargs)
 
 
@@ -115,7 +118,9 @@ def export_rewritten(name: str, eager: Eager, chosen: Collection[str]) -> Traced
     ]
     places = [Applied(CACHE, _CUSTOM_ATTENTION, module_of(node)[0], place_of(node)) for node in attention]
     if CHANNELS_LAST in chosen:
-        places += [Applied(CHANNELS_LAST, "input", "", "") for leaf in eager.inputs() if _is_changed(leaf)]
+        places += [
+            Applied(CHANNELS_LAST, "input", "", "") for leaf in eager.inputs() if has_channels_last(leaf)
+        ]
     with blaming(f"the graph of '{name}' cannot be rewritten", "leave --optimize out", ExportError):
         module, applied = rewrite_graph(program, chosen)
     applied = (*places, *applied)
@@ -284,7 +289,7 @@ def _quantized(
     program = traced.program
     with _not_quantized(name, program):
         converted = convert_pt2e(prepared)
-        if wanted.kind == "int8-dynamic" and _keeps_state(program):
+        if wanted.kind == "int8-dynamic" and any(map(writes, program.graph.nodes)):
             # A cache cuts layers into several delegates. XNNPACK's partitioner then fails on a quantized
             # input that layers share ("dependency cycles"); ExecuTorch's export_llm duplicates it, too.
             DuplicateDynamicQuantChainPass()(converted)
@@ -341,12 +346,6 @@ def _not_quantized(name: str, program: ExportedProgram) -> AbstractContextManage
         ExportError,
         lambda problem: place_named_in(str(problem), program),
     )
-
-
-def _keeps_state(program: ExportedProgram) -> bool:
-    """Whether the model writes into tensors, such as a cache in buffers."""
-    schemas = (getattr(node.target, "_schema", None) for node in program.graph.nodes)
-    return any(schema is not None and schema.is_mutable for schema in schemas)
 
 
 def _leave_integers(exported: Any) -> None:

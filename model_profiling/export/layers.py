@@ -14,6 +14,7 @@ from model_profiling.export.catalogue import (
     fixed,
     is_floating,
     is_half,
+    made_by,
     number,
     over_image,
     part,
@@ -142,8 +143,7 @@ def padding(
 ) -> Tensor:
     import torch
 
-    earlier: Any = getattr(input, "node", None)
-    require(earlier is not None and earlier.target is torch.ops.aten.pad.default)
+    earlier = made_by(input, torch.ops.aten.pad.default)
     around, *filling = earlier.args[1:]
     fixed(*around)
     require(len(around) == 4 and around[::2] == around[1::2] and min(around) >= 0)
@@ -381,16 +381,23 @@ def average_pool(
 @rewrite(
     "adaptive pool",
     "aten.adaptive_avg_pool1d.default",
+    why="an adaptive pool of one dimension has no kernel in the delegate",
+    instead="to one place: F.linear(x, row), row = 1 / n",
+)
+def adaptive_pool_of_rows(self: Tensor, output_size: Sequence[int]) -> Tensor:
+    require(tuple(output_size) == (1,))
+    return row_mean(self)
+
+
+@rewrite(
+    "adaptive pool",
     "aten.adaptive_avg_pool2d.default",
-    why="an adaptive pool to more than one place, or of one dimension, has no kernel in the delegate",
-    instead="F.avg_pool2d(x, size // wanted), where it divides; F.linear(x, row), row = 1 / n",
+    why="an adaptive pool to more than one place has no kernel in the delegate",
+    instead="F.avg_pool2d(x, size // wanted), where it divides",
 )
 def adaptive_pool(self: Tensor, output_size: Sequence[int]) -> Tensor:
     from torch.nn import functional
 
-    if len(output_size) == 1:
-        require(output_size[0] == 1)
-        return row_mean(self)
     require(len(sizes(self)) == 4)
     image, wanted = sizes(self)[2:], (output_size[0], output_size[-1])
     fixed(*image)

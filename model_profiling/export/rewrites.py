@@ -16,15 +16,15 @@ from model_profiling.export import layers
 from model_profiling.export.catalogue import (
     BY_OPERATOR,
     CATALOGUE,
+    CHANNELS_LAST,
     ONLY_IF_MEASURED,
-    ONLY_IF_NAMED,
     Tensor,
-    Unfit,
     dtype_of,
     fixed,
     is_constant,
     is_floating,
     is_half,
+    made_by,
     number,
     part,
     require,
@@ -112,18 +112,6 @@ def half_gelu(self: Tensor, **_: Any) -> Tensor:
 
 
 @rewrite(
-    "elu",
-    "aten.elu.default",
-    why="elu is computed outside the delegate",
-    instead="torch.relu(x) - alpha * torch.relu(1.0 - torch.exp(x))",
-)
-def elu(self: Tensor, alpha: float = 1.0, scale: float = 1.0, input_scale: float = 1.0) -> Tensor:
-    require(scale == input_scale == 1 and is_floating(self))
-    negative = (number(self, 1.0) - self.exp()).relu()
-    return self.relu() - (negative if alpha == 1 else negative * number(self, float(alpha)))
-
-
-@rewrite(
     "softmax",
     "aten.softmax.int",
     why="the delegate takes a softmax only over the last dimension",
@@ -183,27 +171,21 @@ def slices(
 
 @rewrite(
     "slices",
-    "aten.narrow.default",
-    why="the quantizer does not know narrow",
-    instead="x[:, a:b]",
-)
-def narrow(self: Tensor, dim: int, start: int, length: int) -> Tensor:
-    size = sizes(self)[dim]
-    fixed(start, length, size)
-    return part(self, dim, start % size, length)
-
-
-@rewrite(
-    "slices",
     "aten.slice.Tensor",
-    why="a slice with a step copies outside the delegate",
-    instead="x[:, 1::2] as x.reshape(batch, n // 2, 2, -1)[:, :, 1:2].reshape(batch, n // 2, -1)",
+    "aten.narrow.default",
+    why="a slice with a step copies outside the delegate, and the quantizer does not know narrow",
+    instead="x[:, 1::2] of an even size as x.reshape(batch, n // 2, 2, -1)[:, :, 1:2].reshape(batch, n // 2, "
+    "-1); narrow as x[:, a:b]",
 )
-def steps(self: Tensor, dim: int, start: Any, end: Any, *, step: int = 1) -> Tensor:
+def steps(
+    self: Tensor, dim: int, start: Any, *, end: Any = None, step: int = 1, length: Any = None
+) -> Tensor:
     shape = sizes(self)
     dim %= len(shape)
+    fixed(start or 0, end or 0, length or 0, shape[dim])
+    if length is not None:
+        return part(self, dim, start + shape[dim] if start < 0 else start, length)
     require(is_floating(self) and step > 1 and len(shape) < _MOST_DIMS)
-    fixed(start or 0, end or 0, shape[dim])
     start, end, _ = slice(start, end).indices(shape[dim])
     count, first = -(-(end - start) // step), start - start % step
     require(count > 0 and first + count * step <= shape[dim])
@@ -281,10 +263,7 @@ def everything(self: Tensor) -> Tensor:
 def layout_changes(self: Tensor, **change: Any) -> Tensor:
     import torch
 
-    earlier = getattr(self, "node", None)
-    aten = torch.ops.aten
-    if earlier is None or earlier.target not in (aten.permute.default, aten.transpose.int):
-        raise Unfit
+    earlier = made_by(self, torch.ops.aten.permute.default, torch.ops.aten.transpose.int)
     before = _order(len(sizes(self)), *earlier.args[1:])
     order = [before[dim] for dim in _order(len(before), *change.values())]
     source = type(self)(earlier.args[0], self.tracer)
@@ -372,7 +351,7 @@ def names() -> tuple[str, ...]:
 OPTIMIZATION = "optimization.json"
 Optimize = bool | StrPath | tuple[str, ...]
 """Nothing (False), what is usual (True), a saved choice (its file, or the folder of it), or names."""
-_AGAIN = "run `sme2prof optimize` again, or give --optimize without a file"
+_AGAIN = "run `sme2prof optimize` again, or remove that file"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -405,7 +384,7 @@ def chosen_rewrites(optimize: Optimize, model: str, source: str, program: Path) 
     saved = program.parent.parent / "runs" / program.stem.removeprefix(f"{model}_") / OPTIMIZATION
     if saved.is_file() and (choice := _read(saved)).is_for(model, source):
         return choice.kept
-    return tuple(name for name in names() if name not in (*ONLY_IF_MEASURED, *ONLY_IF_NAMED))
+    return tuple(name for name in names() if name not in (*ONLY_IF_MEASURED, CHANNELS_LAST))
 
 
 def known_rewrites(given: tuple[str, ...]) -> tuple[str, ...]:

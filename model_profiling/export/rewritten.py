@@ -4,7 +4,7 @@ computed several times."""
 from __future__ import annotations
 
 import operator
-from collections.abc import Collection, Mapping
+from collections.abc import Collection
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -15,7 +15,7 @@ from torch.fx.proxy import GraphAppendingTracer
 from model_profiling.export.catalogue import CONSTANTS, REPEATS, Replacement, Unfit
 from model_profiling.export.records import Applied
 from model_profiling.export.rewrites import BY_OPERATOR
-from model_profiling.export.tracing import module_of, operator_name, place_of
+from model_profiling.export.tracing import module_of, operator_name, place_of, writes
 
 if TYPE_CHECKING:
     from torch.export import ExportedProgram
@@ -57,13 +57,8 @@ def rewrite_graph(
 
 def _written(node: Node) -> list[str]:
     """Attributes that a call writes into."""
-    sources = node.all_input_nodes if _writes(node) else ()
+    sources = node.all_input_nodes if writes(node) else ()
     return [str(source.target) for source in sources if source.op == "get_attr"]
-
-
-def _writes(node: Node) -> bool:
-    schema = getattr(node.target, "_schema", None)
-    return node.op == "call_function" and schema is not None and schema.is_mutable
 
 
 class _Recorder(GraphAppendingTracer):
@@ -76,7 +71,10 @@ class _Recorder(GraphAppendingTracer):
 
     def create_node(self, *args: Any, **kwargs: Any) -> Node:
         node = super().create_node(*args, **kwargs)
-        inherited = ("nn_module_stack", "stack_trace", "torch_fn", "source_fn_stack")
+        inherited = ["stack_trace"]
+        # XNNPACK's quantizer takes for a pool what has the module and function of one.
+        if "adaptive_avg_pool2d" not in operator_name(self.replaced):
+            inherited += ["nn_module_stack", "torch_fn", "source_fn_stack"]
         node.meta = {key: self.replaced.meta[key] for key in inherited if key in self.replaced.meta}
         node.meta["rewritten"] = True
         self.made.append(node)
@@ -175,14 +173,11 @@ def _is_pure(node: Node) -> bool:
     return not schema.is_mutable and torch.Tag.nondeterministic_seeded not in tags
 
 
-def _short_name(node: Node) -> str:
-    """`full_like` of both `aten.full_like.default` and a method."""
-    return operator_name(node).removeprefix("aten.").partition(".")[0]
-
-
 def _fills(node: Node) -> bool:
     """Whether the node is a tensor filled with one number, of a fixed shape."""
-    name, value = _short_name(node), node.meta.get("val")
+    # `full_like` of both `aten.full_like.default` and a method.
+    name = operator_name(node).removeprefix("aten.").partition(".")[0]
+    value = node.meta.get("val")
     others = [source for source in node.all_input_nodes if source is not node.args[0]]
     fixed = isinstance(value, torch.Tensor) and all(type(size) is int for size in value.shape)
     return name in _FILLED and fixed and not others
@@ -219,7 +214,7 @@ def _fold(module: GraphModule, written: Collection[str], *, all_of_them: bool) -
 def _merge_repeats(module: GraphModule) -> list[Applied]:
     """Let the first of equal calls stand for all of them. Where a call writes in place, equal calls need not
     give the same."""
-    if any(_writes(node) for node in module.graph.nodes):
+    if any(map(writes, module.graph.nodes)):
         return []
     first: dict[str, Node] = {}
     applied: list[Applied] = []
@@ -247,23 +242,13 @@ def _compute(module: GraphModule, node: Node, values: dict[Node, Any]) -> Any:
         values[node] = operator.attrgetter(str(node.target))(module)
         return values[node]
     if _fills(node):
-        example = node.meta["val"]
-        values[node] = torch.full(example.shape, _filling(node), dtype=example.dtype)
-        return values[node]
-    args, kwargs = map_arg((node.args, node.kwargs), lambda source: _compute(module, source, values))
+        blank = torch.empty(node.meta["val"].shape, dtype=node.args[0].meta["val"].dtype)
+        args, kwargs = map_arg((node.args, node.kwargs), lambda _: blank)
+    else:
+        args, kwargs = map_arg((node.args, node.kwargs), lambda source: _compute(module, source, values))
     with torch.no_grad():
         if node.op == "call_method":
             values[node] = getattr(args[0], str(node.target))(*args[1:], **kwargs)
         else:
             values[node] = node.target(*args, **kwargs)
     return values[node]
-
-
-def _filling(node: Node) -> float:
-    name = _short_name(node)
-    if "zeros" in name or "ones" in name:
-        return float("ones" in name)
-    given: Mapping[str, Any] = node.kwargs
-    position = 2 if name == "new_full" else 1
-    value: float = node.args[position] if len(node.args) > position else given["fill_value"]
-    return value

@@ -7,7 +7,7 @@ import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from model_profiling.core.errors import ExportError, InputError
 from model_profiling.models.base import EagerModelBase
@@ -311,13 +311,26 @@ def to_dtype(dtype: torch.dtype) -> Callable[[torch.Tensor], torch.Tensor]:
 
 
 def like(inputs: ExampleInputs, example: ExampleInputs) -> ExampleInputs:
-    """Return `inputs` in the number types of `example`."""
+    """Return `inputs` in the number types of `example`, and with channels last where it has them so."""
     import torch
 
-    pairs = zip(inputs, example, strict=True)
-    return tuple(
-        a.to(b.dtype) if isinstance(a, torch.Tensor) and isinstance(b, torch.Tensor) else a for a, b in pairs
-    )
+    def changed(a: object, b: object) -> object:
+        if not isinstance(a, torch.Tensor) or not isinstance(b, torch.Tensor):
+            return a
+        last = has_channels_last(b)
+        return a.to(b.dtype, memory_format=torch.channels_last if last else torch.preserve_format)
+
+    return tuple(changed(a, b) for a, b in zip(inputs, example, strict=True))
+
+
+def has_channels_last(leaf: Any) -> bool:
+    return getattr(leaf, "ndim", 0) == 4 and not leaf.is_contiguous()
+
+
+def writes(node: torch.fx.Node) -> bool:
+    """Whether it is a call that writes into a tensor."""
+    schema = getattr(node.target, "_schema", None)
+    return node.op == "call_function" and schema is not None and bool(schema.is_mutable)
 
 
 def cast_to(eager: Eager, dtype: torch.dtype) -> Eager:

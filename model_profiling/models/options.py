@@ -18,6 +18,7 @@ from model_profiling.core.formatting import did_you_mean
 from model_profiling.core.hints import pip_install
 
 MARK = "@"
+NO_CACHE_OPERATORS = "ExecuTorch's operators for a cache cannot be loaded"
 
 
 @dataclass(frozen=True, slots=True)

@@ -14,7 +14,14 @@ from model_profiling.core.errors import ExportError, InputError
 from model_profiling.core.hints import pip_install
 from model_profiling.core.records import read_json_object
 from model_profiling.models.base import EagerLanguageModel
-from model_profiling.models.options import MARK, Chosen, blaming, chosen_options, language_options
+from model_profiling.models.options import (
+    MARK,
+    NO_CACHE_OPERATORS,
+    Chosen,
+    blaming,
+    chosen_options,
+    language_options,
+)
 
 if TYPE_CHECKING:
     import torch
@@ -156,9 +163,7 @@ def _with_cache(model: Any, context: int) -> torch.nn.Module:
         def cache_in_place(self) -> Iterator[None]:
             """During the block, attention writes and reads the cache where it is, by ExecuTorch's operators:
             they take tokens before heads, and need neither a mask nor keys repeated for groups of heads."""
-            with blaming(
-                "ExecuTorch's operators for a cache cannot be loaded", "leave --optimize out", ExportError
-            ):
+            with blaming(NO_CACHE_OPERATORS, "leave --optimize out", ExportError):
                 from executorch.extension.llm.custom_ops import custom_ops
                 from transformers import AttentionInterface, AttentionMaskInterface
 

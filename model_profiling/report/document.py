@@ -240,11 +240,6 @@ def line_start(text: str) -> str:
     return _END_OF_HEADING.sub(lambda _: "\\", text, count=1)
 
 
-def html_text(text: str) -> str:
-    """Escape text inside an HTML element of the page."""
-    return _LINK.sub(lambda found: f"{found[0]}{_NO_WIDTH}", html.escape(text))
-
-
 def code(text: str) -> str:
     """Return text as code, even if it contains backticks."""
     if not text:
@@ -302,7 +297,8 @@ def _block(block: Block, pictures: str) -> str:  # noqa: PLR0911  one for each k
             return "\n\n".join(_blocks(inside, pictures))
         case Folded(summary, inside):
             body = "\n\n".join(_blocks(inside, pictures))
-            return f"<details><summary>{html_text(_one_line(summary))}</summary>\n\n{body}\n\n</details>"
+            text = _LINK.sub(lambda found: f"{found[0]}{_NO_WIDTH}", html.escape(_one_line(summary)))
+            return f"<details><summary>{text}</summary>\n\n{body}\n\n</details>"
 
 
 def _table(table: ShownTable) -> str:

@@ -1,6 +1,5 @@
 #include "machine.h"
 
-#include <algorithm>
 #include <cstdint>
 #include <cstdlib>
 #include <fstream>

@@ -217,7 +217,9 @@ def _stability(manifest: Manifest, journal: Journal, measured: list[Series]) -> 
         )
         if stolen >= _BUSY:
             seen = "other virtual machines took {}% of the CPU"
-            yield Diagnostic(None, "stolen", seen, "measure on a machine of its own", (round(100 * stolen),))
+            yield Diagnostic(
+                None, "stolen", seen, "measure on a machine that you do not share", (round(100 * stolen),)
+            )
     for series in measured:
         entries, rounds = journal.ended_well("untraced", series), timed(journal, series).rounds
         yield from _interruptions(journal, series, entries)

@@ -271,13 +271,14 @@ def other_cores(before: MachineMoment, after: MachineMoment) -> float:
 
 
 def stolen_share(entries: Iterable[Entry]) -> float:
-    """How much of the CPU's time the hypervisor gave to other machines during these launches."""
-    stolen = total = 0
+    """How much of the busy time of the CPUs the hypervisor gave to other machines during these launches."""
+    stolen = busy = 0
     for entry in entries:
         if (before := entry.machine_before) and (after := entry.machine_after):
             stolen += (after.steal_ticks or 0) - (before.steal_ticks or 0)
-            total += (after.total_ticks or 0) - (before.total_ticks or 0)
-    return stolen / total if total > 0 else 0.0
+            busy += (after.total_ticks or 0) - (before.total_ticks or 0)
+            busy -= (after.idle_ticks or 0) - (before.idle_ticks or 0)
+    return stolen / busy if busy > 0 else 0.0
 
 
 def seconds_of(entries: Iterable[Entry]) -> float:

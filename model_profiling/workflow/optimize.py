@@ -27,6 +27,7 @@ from model_profiling.models.catalog import NamedModel
 from model_profiling.report.document import render_markdown
 from model_profiling.report.dtypes import OnSme2
 from model_profiling.report.optimization import (
+    Decision,
     Optimization,
     Place,
     ProgramFacts,
@@ -51,6 +52,8 @@ _LONGEST_PROOF_S = 300.0
 _AS_NEAR = 1.1
 _LOST = 0.99
 """Less than this share of the arithmetic that ran on SME2 before is a loss."""
+_UNSURE: tuple[Decision, str] = ("dropped", "it may be slower, and nothing was timed")
+_USUAL: tuple[Decision, str] = ("not measured", "kept for its structure")
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,8 +86,9 @@ def optimize_model(
     and the structure chooses."""
     if isinstance(model, str) and model.endswith(".pte"):
         raise InputError(f"{model} is exported already, and no longer has a graph", "name the model itself")
-    usual = tuple(name for name in rewrites.names() if name not in catalogue.ONLY_IF_NAMED)
-    wanted = known_rewrites(tuple(only)) or usual
+    wanted = known_rewrites(tuple(only)) or [
+        each for each in rewrites.names() if each != catalogue.CHANNELS_LAST
+    ]
     plan = plan_targets(options.target)
     place = open_target(plan.main)  # fail before anything is exported
     artifacts = options.outdir / "artifacts" if options.outdir else None
@@ -193,33 +197,35 @@ class _Search:
         if every.sha256 == self.original.sha256:
             same = "the program is the same with it"
             return [*outcomes, *(outcome_of(kind, "dropped", same, every.rewrites) for kind in kinds)], None
+        gains: dict[str, Speedup | None] = {}
+        decided: dict[str, tuple[Decision, str]]
         if self.not_timed:
-            # All that are sound, not only those in `every`: some fit only where others were left out.
-            best = self._best([name for name in sound if name not in catalogue.ONLY_IF_MEASURED])
-            applied = best.rewrites if best else ()
-            for kind in kinds:
-                if kind in catalogue.ONLY_IF_MEASURED:
-                    unsure = "it may be slower, and nothing was timed"
-                    outcomes.append(outcome_of(kind, "dropped", unsure, every.rewrites))
-            for kind in dict.fromkeys(place.rewrite for place in applied):
-                outcomes.append(outcome_of(kind, "not measured", "kept for its structure", applied))
-            return outcomes, best if applied else None
-        if len(kinds) == 1:
-            only = outcome_of(kinds[0], "kept", "the only one that fits", every.rewrites)
-            return [*outcomes, only], every
+            decided = {kind: _UNSURE if kind in catalogue.ONLY_IF_MEASURED else _USUAL for kind in kinds}
+        elif len(kinds) == 1 and kinds[0] != catalogue.CACHE:
+            decided = {kinds[0]: ("kept", "the only one that fits")}
+        else:
+            gains, decided = self._by_times(kinds, every)
+        rows = [
+            replace(outcome_of(kind, *decided[kind], every.rewrites), gain=gains.get(kind)) for kind in kinds
+        ]
+        dropped = [kind for kind in kinds if decided[kind][0] == "dropped"]
+        if (
+            left := dropped if self.not_timed else [kind for kind in dropped if kind == catalogue.CACHE]
+        ):  # some fit only without these
+            again, best = self.choose([name for name in wanted if name not in left])
+            return [row for row in rows if row.name in left] + again, best
+        return outcomes + rows, self._best([kind for kind in kinds if kind not in dropped])
+
+    def _by_times(
+        self, kinds: Sequence[str], every: ExportResult
+    ) -> tuple[dict[str, Speedup | None], dict[str, tuple[Decision, str]]]:
         without = {kind: self.sound(set(kinds) - {kind}) for kind in kinds}
         gains, whole = self._gains(every, without)
         decided = {kind: judged(gains[kind]) for kind in kinds}
         if whole.verdict is Verdict.FASTER and not any(word == "kept" for word, _ in decided.values()):
             harmless = [kind for kind in kinds if decided[kind][1] != "faster without it"]
             decided |= dict.fromkeys(harmless, ("kept", "helps only together with the others"))
-        rows = [replace(outcome_of(kind, *decided[kind], every.rewrites), gain=gains[kind]) for kind in kinds]
-        if decided.get(catalogue.CACHE, ("kept",))[0] != "kept":
-            # Attention is then another: what fits it was not tried yet.
-            again, best = self.choose([name for name in wanted if name != catalogue.CACHE])
-            return [row for row in rows if row.name == catalogue.CACHE] + again, best
-        outcomes += rows
-        return outcomes, self._best([kind for kind in kinds if decided[kind][0] == "kept"])
+        return gains, decided
 
     def keep_sme2(
         self, outcomes: list[RewriteOutcome], best: ExportResult | None, proof: _Proof
@@ -302,7 +308,9 @@ def outcome_of(kind: str, decision: str, because: str, applied: Sequence[Applied
         if place.rewrite == kind:
             groups.setdefault((place.operator, place.source), []).append(place.module)
     rows = rewrites.CATALOGUE.get(kind, ())
-    used = [row for row in rows if any(operator in row.operators for operator, _ in groups)] or list(rows)
+    used = [
+        row for row in rows if not row.operators or any(operator in row.operators for operator, _ in groups)
+    ]
     return RewriteOutcome(
         kind,
         decision,  # type: ignore[arg-type]

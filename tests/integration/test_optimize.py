@@ -75,15 +75,38 @@ def test_a_wrong_rewrite_is_dropped_and_the_module_stays_as_it_is(
 
 
 class Broken(Net):
-    """In int8 it falls into parts: chunks are outside the delegate, padding is computed in floating point."""
+    """In int8 it falls into parts: the quantizer does not know `narrow`, padding is in floating point."""
 
     def __init__(self) -> None:
         super().__init__()
         self.last = nn.Conv2d(4, 4, 3, stride=2)
 
     def forward(self, x: Tensor) -> Tensor:
-        left, right = super().forward(x).chunk(2, 1)
+        x = super().forward(x)
+        left, right = x[:, :2], x.narrow(1, 2, 2)
         return self.last(functional.pad(torch.cat((right, left), 1), (1, 1, 1, 1)))
+
+
+class Pooled(Net):
+    """Two images, of which one has one channel, and pools that int8's quantizer knows by their modules."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.pools = nn.Sequential(nn.AdaptiveAvgPool2d(2), nn.AdaptiveAvgPool2d(1))
+
+    def forward(self, x: Tensor, one: Tensor) -> Tensor:
+        return self.pools(super().forward(x)) * one
+
+
+@pytest.mark.parametrize("dtype", ["fp32", "int8"])
+def test_channels_last_changes_what_has_channels_and_real_inputs_too(tmp_path: Path, dtype: str) -> None:
+    given = [(torch.randn(1, 4, 8, 8), torch.rand(1, 1, 4, 4) + 1) for _ in range(3)]
+    chosen = ("channels-last inputs", "adaptive pool")
+    made = export_model(Pooled(), given[0], dtype=dtype, outdir=tmp_path, optimize=chosen, calibration=given)
+    assert made.rewritten == {"channels-last inputs": 2, "adaptive pool": 1}
+    assert made.accuracy.ok and made.coverage.undelegated == ()
+    plain = export_model(nn.Linear(4, 4), torch.rand(2, 4), outdir=tmp_path, optimize=chosen)
+    assert not plain.rewrites and "channels last" not in str(plain.warnings)
 
 
 def test_int8_parts_are_not_broken_up(tmp_path: Path) -> None:

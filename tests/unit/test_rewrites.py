@@ -158,7 +158,10 @@ def _group_norm(draw: Draw, dtype: torch.dtype) -> Call:
     groups, each = draw(st.integers(1, 3)), draw(st.integers(1, 3))
     shape = [draw(small), groups * each, *draw(st.lists(st.integers(2, 4), min_size=1, max_size=2))]
     weights = [_tensor(draw, groups * each, dtype=dtype) if draw(st.booleans()) else None for _ in range(2)]
-    return [_tensor(draw, *shape, dtype=dtype), groups, *weights], {}
+    values = _tensor(draw, *shape, dtype=dtype)
+    rows = values.float().reshape(shape[0] * groups, -1)
+    assume(dtype == torch.float32 or float(rows.std(-1).min()) > 0.5)
+    return [values, groups, *weights], {}
 
 
 def _choice(draw: Draw, dtype: torch.dtype) -> Call:
@@ -209,7 +212,6 @@ CALLS: dict[str, Callable[[Draw, torch.dtype], Call]] = {
     ),
     "slice.Tensor": _step,
     "narrow.default": _narrow,
-    "elu.default": lambda draw, dtype: ([_plain(draw, dtype), draw(st.sampled_from([1.0, 0.5]))], {}),
     "pow.Tensor_Scalar": lambda draw, dtype: ([_plain(draw, dtype).abs(), draw(POWERS)], {}),
     "layer_norm.default": _norm,
     "group_norm.default": _group_norm,
@@ -306,24 +308,26 @@ def test_two_layout_changes_become_one_or_none(order: list[int], pair: tuple[int
 
 
 class Padded(nn.Module):
-    """Convolutions behind paddings: two that they can take over, and two that they cannot."""
+    """Convolutions behind paddings: two that they can take over, and four that they cannot."""
 
     def __init__(self) -> None:
         super().__init__()
         self.conv = nn.Conv2d(2, 3, 3, padding=1, stride=2)
 
     def forward(self, x: torch.Tensor) -> tuple[torch.Tensor, ...]:
-        around = ((1, 1, 2, 2), (0, 0, 0, 0), (0, 1, 0, 1))
-        return *(self.conv(functional.pad(x, each)) for each in around), self.conv(
-            functional.pad(x, (1,) * 4, value=1)
-        )
+        around = [functional.pad(x, each) for each in ((1, 1, 2, 2), (0, 0, 0, 0), (0, 1, 0, 1))]
+        changed, source = functional.pad(x, (1, 1, 1, 1)), x * 2
+        before = functional.pad(source, (1, 1, 1, 1))
+        outputs = [self.conv(each) for each in (*around, functional.pad(x, (1, 1, 1, 1), value=1))]
+        written = changed[:, :, 3].add_(5), source.add_(3)
+        return *outputs, *written, self.conv(changed), self.conv(before)
 
 
 def test_a_convolution_takes_over_the_padding_before_it() -> None:
     x, model = torch.randn(1, 2, 8, 9), Padded()
     module, applied = rewrite_graph(torch.export.export(model, (x,)), names())
-    assert [each.rewrite for each in applied] == ["padding"] * 2
-    assert [str(node.target) for node in module.graph.nodes].count("aten.pad.default") == 2
+    assert [each.rewrite for each in applied if each.rewrite == "padding"] == ["padding"] * 2
+    assert [str(node.target) for node in module.graph.nodes].count("aten.pad.default") == 4
     torch.testing.assert_close(module(x), model(x))
 
 
@@ -371,7 +375,7 @@ class Varying(nn.Module):
         shapes = (x[:, 2], x.unsqueeze(1).squeeze(1), x @ x.mT, x.mean(-1), x.softmax(1))
         return (
             *(seen, one, other, first, *shapes),
-            *(functional.mish(x), functional.hardsigmoid(x), functional.elu(x), functional.gelu(x), x**3),
+            *(functional.mish(x), functional.hardsigmoid(x), functional.gelu(x), x**3),
             functional.layer_norm(x, (6,)),
         )
 
@@ -387,7 +391,7 @@ def test_sizes_that_vary_still_vary(batch: int | None, dtype: torch.dtype) -> No
     module, applied = rewrite_graph(program, names())
     again = torch.export.export(module, (x,), dynamic_shapes=varying).module()
     fitting = {"attention", "glu", "slices", "roll", "reshapes", "means", "softmax", "mish", "hard sigmoid"}
-    fitting |= {"elu", "powers", "layer norm", *(["batched matmul"] if batch else [])}
+    fitting |= {"powers", "layer norm", *(["batched matmul"] if batch else [])}
     assert {each.rewrite for each in applied} >= fitting
     close = {"rtol": 2e-2, "atol": 2e-2} if dtype == torch.float16 else {"rtol": 1e-4, "atol": 1e-5}
     for sizes in ((2, 2), (batch or 7, 33)):

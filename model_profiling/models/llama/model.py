@@ -9,7 +9,9 @@ from typing import TYPE_CHECKING, Any, ClassVar
 import torch
 from torch import Tensor, nn
 
+from model_profiling.core.errors import ExportError
 from model_profiling.models.base import EagerLanguageModel
+from model_profiling.models.options import NO_CACHE_OPERATORS, blaming
 
 if TYPE_CHECKING:
     from model_profiling.models.base import Constants
@@ -37,7 +39,9 @@ class CalledWithPosition(nn.Module):
     @contextmanager
     def cache_in_place(self) -> Iterator[None]:
         """During the block, attention writes and reads the cache where it is, by ExecuTorch's operators."""
-        from executorch.examples.models.llama.source_transformation import custom_kv_cache, sdpa
+        with blaming(NO_CACHE_OPERATORS, "leave --optimize out", ExportError):
+            from executorch.examples.models.llama.source_transformation import custom_kv_cache, sdpa
+            from executorch.extension.llm.custom_ops import custom_ops  # noqa: F401
 
         usual = [(part, dict(part._modules)) for part in self.modules()]
         try:
