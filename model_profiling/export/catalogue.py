@@ -74,8 +74,15 @@ CATALOGUE: dict[str, list[Rewrite]] = {
 BY_OPERATOR: dict[str, list[Rewrite]] = {}
 CACHE_OPERATORS = ("llama::custom_sdpa.out", "llama::update_cache.out")
 """In programs with a cache in place; not every target can run them."""
-ONLY_IF_MEASURED = ("layer norm", "group norm", CACHE)
-"""Rewrites that may be slower, or that not every target can run: without times they are left out."""
+_NORMS = ("layer norm", "group norm")
+
+
+def needs_times(rewrite: str, dtype: str) -> bool:
+    """Whether it may be slower, or cannot run everywhere, so that only times speak for it. In fp16 a norm
+    outside the delegate is often wrong (`bench/figures/optimize.md`), and speed is not all."""
+    return rewrite == CACHE or (rewrite in _NORMS and dtype != "fp16")
+
+
 IMAGES_CHANGED = (
     "the program takes inputs of four dimensions with channels last "
     "(x.to(memory_format=torch.channels_last)), and computes something else from others without an error"

@@ -175,7 +175,7 @@ def export_model(
         _check_writable(folder)
         word = wanted.word(kept=bool(keep), optimized=bool(optimize))
         pte = folder / f"{named.name}_{backend}_{word}.pte"
-        rewrites = chosen_rewrites(optimize, named.name, named.source, pte) if optimize else None
+        rewrites = chosen_rewrites(optimize, named.name, named.source, pte, dtype) if optimize else None
         # In fp32 nothing is observed or compared on the model's own inputs; those given are still checked.
         batches = (
             calibration_batches(named, calibration, eager.args)

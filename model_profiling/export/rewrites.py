@@ -17,7 +17,6 @@ from model_profiling.export.catalogue import (
     BY_OPERATOR,
     CATALOGUE,
     CHANNELS_LAST,
-    ONLY_IF_MEASURED,
     Tensor,
     dtype_of,
     fixed,
@@ -25,6 +24,7 @@ from model_profiling.export.catalogue import (
     is_floating,
     is_half,
     made_by,
+    needs_times,
     number,
     part,
     require,
@@ -367,7 +367,9 @@ class SavedChoice:
         return self.model == model or self.source == source
 
 
-def chosen_rewrites(optimize: Optimize, model: str, source: str, program: Path) -> tuple[str, ...] | None:
+def chosen_rewrites(
+    optimize: Optimize, model: str, source: str, program: Path, dtype: str
+) -> tuple[str, ...] | None:
     """Return the rewrites for `model`, whose program will be `program`; None if it is to stay as it is."""
     if isinstance(optimize, tuple):
         return known_rewrites(optimize) or None
@@ -384,7 +386,7 @@ def chosen_rewrites(optimize: Optimize, model: str, source: str, program: Path) 
     saved = program.parent.parent / "runs" / program.stem.removeprefix(f"{model}_") / OPTIMIZATION
     if saved.is_file() and (choice := _read(saved)).is_for(model, source):
         return choice.kept
-    return tuple(name for name in names() if name not in (*ONLY_IF_MEASURED, CHANNELS_LAST))
+    return tuple(name for name in names() if name != CHANNELS_LAST and not needs_times(name, dtype))
 
 
 def known_rewrites(given: tuple[str, ...]) -> tuple[str, ...]:

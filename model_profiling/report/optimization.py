@@ -99,6 +99,8 @@ class Optimization:
                 return f"Nothing helped: measured again, {speedup_text(self.speedup, ' as fast')} is no gain"
             return f"{'Not timed' if self.not_timed else 'Nothing helped'}; {kept}"
         agree = "outputs agree" if self.optimized.outputs_agree else "outputs differ, as they did before"
+        if self.optimized.outputs_agree and not self.original.outputs_agree:
+            agree = "outputs now agree with PyTorch, which the original's do not"
         if self.speedup is None:
             before, after = self.original, self.optimized
             outside = f"operators outside: {before.operators_outside} before, {after.operators_outside} after"

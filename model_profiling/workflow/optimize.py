@@ -115,7 +115,8 @@ def optimize_model(
             _remove(program)
             raise
     speedup = compared.comparison.series[0].end_to_end if compared else None
-    if program and compared and (speedup is None or speedup.verdict is not Verdict.FASTER):
+    cured = best and best.accuracy.ok and not original.accuracy.ok
+    if program and compared and not cured and (speedup is None or speedup.verdict is not Verdict.FASTER):
         _remove(program)
         program = None
     sides = [original, replace(best, pte=program) if best and program else None]
@@ -200,7 +201,8 @@ class _Search:
         gains: dict[str, Speedup | None] = {}
         decided: dict[str, tuple[Decision, str]]
         if self.not_timed:
-            decided = {kind: _UNSURE if kind in catalogue.ONLY_IF_MEASURED else _USUAL for kind in kinds}
+            dtype = self.original.dtype
+            decided = {kind: _UNSURE if catalogue.needs_times(kind, dtype) else _USUAL for kind in kinds}
         elif len(kinds) == 1 and kinds[0] != catalogue.CACHE:
             decided = {kinds[0]: ("kept", "the only one that fits")}
         else:
@@ -209,9 +211,8 @@ class _Search:
             replace(outcome_of(kind, *decided[kind], every.rewrites), gain=gains.get(kind)) for kind in kinds
         ]
         dropped = [kind for kind in kinds if decided[kind][0] == "dropped"]
-        if (
-            left := dropped if self.not_timed else [kind for kind in dropped if kind == catalogue.CACHE]
-        ):  # some fit only without these
+        left = dropped if self.not_timed else [kind for kind in dropped if kind == catalogue.CACHE]
+        if left:  # some fit only without these
             again, best = self.choose([name for name in wanted if name not in left])
             return [row for row in rows if row.name in left] + again, best
         return outcomes + rows, self._best([kind for kind in kinds if kind not in dropped])
@@ -225,6 +226,9 @@ class _Search:
         if whole.verdict is Verdict.FASTER and not any(word == "kept" for word, _ in decided.values()):
             harmless = [kind for kind in kinds if decided[kind][1] != "faster without it"]
             decided |= dict.fromkeys(harmless, ("kept", "helps only together with the others"))
+        if every.accuracy.ok and not self.original.accuracy.ok:
+            needed = [kind for kind, left in without.items() if left is None or not left.accuracy.ok]
+            decided |= dict.fromkeys(needed, ("kept", "outputs agree with PyTorch only with it"))
         return gains, decided
 
     def keep_sme2(

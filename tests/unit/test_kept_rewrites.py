@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -14,7 +15,7 @@ from said import refused, says
 
 from model_profiling.cli.main import main
 from model_profiling.core.errors import FormatError, InputError
-from model_profiling.export.catalogue import CACHE, CHANNELS_LAST, ONLY_IF_MEASURED
+from model_profiling.export.catalogue import CACHE, CHANNELS_LAST
 from model_profiling.export.records import Accuracy, Applied, DelegationCoverage, Deviation, ExportResult
 from model_profiling.export.rewrites import chosen_rewrites, names
 from model_profiling.report.document import render_markdown
@@ -169,6 +170,21 @@ def test_what_fits_only_without_a_cache_in_place_is_tried_without_it(not_timed, 
     }  # fmt: skip
 
 
+def test_what_makes_outputs_right_is_kept_though_it_is_slower(takes, tmp_path, monkeypatch):
+    wrong = Accuracy(Deviation(1.0, 1.0, 1e-2, None, "mismatch", ()))
+
+    def right_with_mish(*given: Any, **more: Any) -> ExportResult:
+        made = exported(*given, **more)
+        return made if "mish" in made.rewritten else replace(made, accuracy=wrong)
+
+    monkeypatch.setattr(profile, "export_model", right_with_mish)
+    takes |= {"all": 11.0, "attention": 11.0, "mish": 10.0, "again": 11.0}
+    found, decided = optimized(tmp_path)
+    assert decided == {"attention": "dropped", "glu": "dropped", "mish": "kept"} and found.kept == ("mish",)
+    says({each.name: each.because for each in found.rewrites}["mish"], "agree with PyTorch only with it")
+    says(found.verdict, "outputs now agree with PyTorch")
+
+
 @pytest.mark.parametrize("main_target", ["host", "emulated"])
 def test_what_loses_sme2_arithmetic_is_dropped(main_target, takes, tmp_path, monkeypatch):
     takes |= {"attention": 9.0, "mish": 10.0}
@@ -199,9 +215,9 @@ def saved(folder: Path, **changed: object) -> Path:
     return folder
 
 
-def chosen(optimize: object, home: Path, model: str = "net") -> tuple[str, ...] | None:
-    program = home / "artifacts" / f"{model}_xnnpack_fp16-optimized.pte"
-    return chosen_rewrites(optimize, model, "net.py:make", program)  # type: ignore[arg-type]
+def chosen(optimize: object, home: Path, model: str = "net", dtype: str = "fp16") -> tuple[str, ...] | None:
+    program = home / "artifacts" / f"{model}_xnnpack_{dtype}-optimized.pte"
+    return chosen_rewrites(optimize, model, "net.py:make", program, dtype)  # type: ignore[arg-type]
 
 
 def test_a_saved_choice_is_applied_by_its_file_and_by_its_folder(tmp_path: Path) -> None:
@@ -214,7 +230,8 @@ def test_a_saved_choice_is_applied_by_its_file_and_by_its_folder(tmp_path: Path)
 
 def test_without_a_file_the_choice_for_this_format_is_found_or_structure_chooses(tmp_path: Path) -> None:
     by_structure = chosen(True, tmp_path)
-    assert by_structure == tuple(name for name in names() if name not in (*ONLY_IF_MEASURED, CHANNELS_LAST))
+    assert by_structure == tuple(name for name in names() if name not in (CACHE, CHANNELS_LAST))
+    assert set(by_structure) - set(chosen(True, tmp_path, dtype="fp32") or ()) == {"layer norm", "group norm"}
     saved(tmp_path / "runs" / "xnnpack_fp32-optimized")
     assert chosen(True, tmp_path) == by_structure
     saved(tmp_path / "runs" / "xnnpack_fp16-optimized", model="other", source="other.py:make")
