@@ -79,11 +79,14 @@ class RunAnalysis:
         return f"<{type(self).__name__} {self.run.in_short}: {short or known}>"
 
     def pairing(self, pair: Pair) -> Pairing | None:
-        sides = pair.baseline, pair.candidate
-        return next((it for it in self.pairings if (it.baseline.series, it.candidate.series) == sides), None)
+        return self._by_sides.get((pair.baseline, pair.candidate))
 
     def of(self, series: Series) -> SeriesAnalysis | None:
         return self._by_series.get(series)
+
+    @cached_property
+    def _by_sides(self) -> dict[tuple[Series, Series], Pairing]:
+        return {(pairing.baseline.series, pairing.candidate.series): pairing for pairing in self.pairings}
 
     @cached_property
     def _by_series(self) -> dict[Series, SeriesAnalysis]:

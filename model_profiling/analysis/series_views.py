@@ -1,5 +1,5 @@
-"""Views of a series: its calls, runs as nested slices, instructions; what
-would make its program smaller in memory, and how its latency follows the number of threads."""
+"""Views of a series: its calls, runs as nested slices, instructions; what would make its program smaller in
+memory, and how its latency follows the number of threads."""
 
 from __future__ import annotations
 
