@@ -200,7 +200,7 @@ def _exported(path: Path) -> None:
 
 
 def _chosen(path: Path) -> None:
-    chosen_rewrites(path, "m", "m.py:make", path)
+    chosen_rewrites(path, "m", "m.py:make", path, "fp32")
 
 
 def _built(folder: Path) -> None:
