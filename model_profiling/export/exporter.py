@@ -255,12 +255,14 @@ def export_model(
                 _write_part(files, graph, graph_json(named.name, lowered.etrecord.edge_dialect_program))
             _write_part(files, summary, result.as_dict())
     if accuracy.problem:
-        raise ExportError(
-            accuracy.problem, (f"{accuracy.fix}; the program and this verdict are kept as {pte}")
-        )
+        kept = f"{accuracy.fix}; the program and this verdict are kept as {pte}"
+        raise ExportError(accuracy.problem, f"{_WITHOUT_REWRITES}; {kept}" if applied else kept)
     return result
 
 
+_WITHOUT_REWRITES = (
+    "export without --optimize, or let `sme2prof optimize` drop the rewrites that ExecuTorch cannot run here"
+)
 _NOTHING_REWRITTEN = "nothing was rewritten: the program is the same as without --optimize"
 
 

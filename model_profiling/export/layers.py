@@ -170,12 +170,7 @@ _JOINED = 4
 def row_mean(rows: Tensor) -> Tensor:
     """The mean over the last dimension, which stays: a product with 1/n, because the delegate has no such
     mean."""
-    from torch.nn import functional
-
-    count = sizes(rows)[-1]
-    fixed(count)
-    require(is_floating(rows) and (count <= _MOST_IN_HALF or not is_half(rows)))
-    return functional.linear(rows, rows.new_full((1, count), 1 / count))
+    return _shared_out(rows, 1)
 
 
 def _normal(rows: Tensor, eps: float) -> Tensor:
@@ -381,29 +376,37 @@ def average_pool(
 @rewrite(
     "adaptive pool",
     "aten.adaptive_avg_pool1d.default",
-    why="an adaptive pool of one dimension has no kernel in the delegate",
-    instead="to one place: F.linear(x, row), row = 1 / n",
-)
-def adaptive_pool_of_rows(self: Tensor, output_size: Sequence[int]) -> Tensor:
-    require(tuple(output_size) == (1,))
-    return row_mean(self)
-
-
-@rewrite(
-    "adaptive pool",
     "aten.adaptive_avg_pool2d.default",
-    why="an adaptive pool to more than one place has no kernel in the delegate",
-    instead="F.avg_pool2d(x, size // wanted), where it divides",
+    why="an adaptive pool of rows, or of an image to more than one place, has no kernel in the delegate",
+    instead="F.avg_pool2d(x, size // wanted) where it divides; else F.linear(x, shares), with a row of shares "
+    "for each place, over each dimension",
 )
 def adaptive_pool(self: Tensor, output_size: Sequence[int]) -> Tensor:
     from torch.nn import functional
 
-    require(len(sizes(self)) == 4)
-    image, wanted = sizes(self)[2:], (output_size[0], output_size[-1])
+    if len(output_size) == 1:
+        return _shared_out(self, *output_size)
+    require(len(sizes(self)) == 4 and tuple(output_size) != (1, 1))
+    image, (rows, columns) = sizes(self)[2:], output_size
     fixed(*image)
-    require(wanted != (1, 1) and all(size % part == 0 for size, part in zip(image, wanted, strict=True)))
-    kernel = [size // part for size, part in zip(image, wanted, strict=True)]
-    return functional.avg_pool2d(self, kernel, kernel)
+    if image[0] % rows == image[1] % columns == 0:
+        kernel = [image[0] // rows, image[1] // columns]
+        return functional.avg_pool2d(self, kernel, kernel)
+    return _shared_out(_shared_out(self, columns).transpose(2, 3), rows).transpose(2, 3)
+
+
+def _shared_out(rows: Tensor, wanted: int) -> Tensor:
+    """The mean of each of so many parts of the last dimension, which overlap where it cannot be divided."""
+    from torch.nn import functional
+
+    count = sizes(rows)[-1]
+    fixed(count)
+    require(is_floating(rows) and (count <= _MOST_IN_HALF or not is_half(rows)))
+    if wanted == 1:
+        return functional.linear(rows, rows.new_full((1, count), 1 / count))
+    parts = [(place * count // wanted, -(-(place + 1) * count // wanted)) for place in range(wanted)]
+    shares = [[(start <= each < end) / (end - start) for each in range(count)] for start, end in parts]
+    return functional.linear(rows, rows.new_tensor(shares))
 
 
 @rewrite(

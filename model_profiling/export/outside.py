@@ -108,7 +108,7 @@ REPLACEMENTS: tuple[Replacement, ...] = (
     _rewritten("hard sigmoid", call="hardsigmoid"),
     _rewritten("half-precision activations", call="silu", operator=_COPY),
     _rewritten("glu", call="glu", operator=_COPY),
-    _rewritten("adaptive pool", "aten.adaptive_avg_pool1d.default", call="adaptive_avg_pool1d"),
+    _rewritten("adaptive pool", call="adaptive_avg_pool[12]d"),
     Replacement(
         "a float as the constant (3.0, not 3)",
         call=_ARITHMETIC,

@@ -175,11 +175,13 @@ def slices(
     "aten.narrow.default",
     why="a slice with a step copies outside the delegate, and the quantizer does not know narrow",
     instead="x[:, 1::2] of an even size as x.reshape(batch, n // 2, 2, -1)[:, :, 1:2].reshape(batch, n // 2, "
-    "-1); narrow as x[:, a:b]",
+    "-1), with torch.cat for what is left of others; narrow as x[:, a:b]",
 )
 def steps(
     self: Tensor, dim: int, start: Any, *, end: Any = None, step: int = 1, length: Any = None
 ) -> Tensor:
+    import torch
+
     shape = sizes(self)
     dim %= len(shape)
     fixed(start or 0, end or 0, length or 0, shape[dim])
@@ -188,9 +190,14 @@ def steps(
     require(is_floating(self) and step > 1 and len(shape) < _MOST_DIMS)
     start, end, _ = slice(start, end).indices(shape[dim])
     count, first = -(-(end - start) // step), start - start % step
-    require(count > 0 and first + count * step <= shape[dim])
-    rows = part(self, dim, first, count * step).reshape([*shape[:dim], count, step, *shape[dim + 1 :]])
-    return part(rows, dim + 1, start % step, 1).reshape([*shape[:dim], count, *shape[dim + 1 :]])
+    whole = min(count, (shape[dim] - first) // step)
+    require(count > 0)
+    last = part(self, dim, start + (count - 1) * step, 1)
+    if not whole:
+        return last
+    rows = part(self, dim, first, whole * step).reshape([*shape[:dim], whole, step, *shape[dim + 1 :]])
+    made = part(rows, dim + 1, start % step, 1).reshape([*shape[:dim], whole, *shape[dim + 1 :]])
+    return made if whole == count else torch.cat((made, last), dim)
 
 
 @rewrite(

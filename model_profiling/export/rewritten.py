@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from torch.export import ExportedProgram
 
 _LARGEST_CONSTANT = 16 << 20
-_FILLED = ("new_full", "new_zeros", "new_ones", "full_like", "zeros_like", "ones_like")
+_FILLED = ("new_full", "new_zeros", "new_ones", "new_tensor", "full_like", "zeros_like", "ones_like")
 """Calls that use nothing of their tensor but its dtype and shape."""
 
 

@@ -269,7 +269,7 @@ class _Search:
         if self.sound(wanted) is not None:
             return list(wanted), []
         sound = [name for name in wanted if self.sound([name]) is not None]
-        wrong = "outputs differ from PyTorch's with it"
+        wrong = "outputs differ from PyTorch's with it, or it does not run"
         if len(sound) == len(wanted) or (sound and self.sound(sound) is None):
             sound, wrong = [], "outputs differ from PyTorch's with it and the others together"
         return sound, [outcome_of(name, "dropped", wrong, ()) for name in wanted if name not in sound]

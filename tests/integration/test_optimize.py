@@ -16,7 +16,7 @@ from torch.nn import functional
 
 import model_profiling
 from model_profiling.cli.main import main
-from model_profiling.core.errors import InputError
+from model_profiling.core.errors import ExportError, InputError
 from model_profiling.export import rewrites
 from model_profiling.export.exporter import export_model
 from model_profiling.models.catalog import given_model
@@ -121,6 +121,34 @@ def test_int8_parts_are_not_broken_up(tmp_path: Path) -> None:
         *inside,
         "Convert",
     ]
+
+
+class Uneven(Net):
+    """Three steps over eight rows, or two, before a pool of eight columns to three."""
+
+    def __init__(self, step: int) -> None:
+        super().__init__()
+        self.step, self.last = step, nn.Conv2d(4, 4, 1)
+
+    def forward(self, x: Tensor) -> Tensor:
+        x = self.last(super().forward(x)[:, :, :: self.step])
+        return functional.adaptive_avg_pool2d(x, (2, 3))
+
+
+def test_steps_and_pools_that_do_not_divide_are_one_int8_part(tmp_path: Path) -> None:
+    made = export_model(Uneven(3), torch.randn(1, 4, 8, 8), dtype="int8", outdir=tmp_path, optimize=True)
+    assert made.rewritten == {"slices": 1, "adaptive pool": 1} and made.accuracy.ok
+    assert (made.coverage.undelegated, made.coverage.partitions) == ((), 1)
+
+
+def test_a_rewrite_that_executorch_cannot_run_is_dropped(tmp_path: Path) -> None:
+    """XNNPACK fails at a convolution with dynamic ranges behind a change of shape."""
+    image, wanted = torch.randn(1, 4, 8, 8), options(tmp_path, "emulated")
+    with pytest.raises(ExportError, match="sme2prof optimize"):
+        export_model(Uneven(2), image, dtype="int8-dynamic", outdir=tmp_path, optimize=True)
+    wanted = wanted.model_copy(update={"dtype": "int8-dynamic"})
+    found = optimize_model(given_model(Uneven(2), (image,)), wanted, only=("slices",)).optimization
+    assert [row.decision for row in found.rewrites] == ["dropped"] and not found.helped
 
 
 def test_from_the_command_line_a_program_is_made_faster(

@@ -202,12 +202,12 @@ CALLS: dict[str, Callable[[Draw, torch.dtype], Call]] = {
     "matmul.default": _matmul,
     "avg_pool2d.default": _pool,
     "adaptive_avg_pool2d.default": lambda draw, dtype: (
-        [_tensor(draw, 1, 2, 6, 4, dtype=dtype), [draw(st.integers(1, 6)), draw(st.integers(1, 4))]],
+        [_tensor(draw, 1, 2, draw(small), 4, dtype=dtype), [draw(st.integers(1, 6)), draw(small)]],
         {},
     ),
     "glu.default": _glu,
     "adaptive_avg_pool1d.default": lambda draw, dtype: (
-        [_tensor(draw, draw(small), 2, 6, dtype=dtype), [draw(st.integers(1, 2))]],
+        [_tensor(draw, draw(small), 2, 6, dtype=dtype), [draw(st.integers(1, 8))]],
         {},
     ),
     "slice.Tensor": _step,
