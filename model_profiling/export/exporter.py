@@ -23,7 +23,7 @@ from model_profiling.core.stdio import current_progress
 from model_profiling.export import tracing
 from model_profiling.export.accuracy import check_outputs, quietly, run_program
 from model_profiling.export.catalogue import CHANNELS_LAST, IMAGES_CHANGED
-from model_profiling.export.formats import calibration_batches, trace_methods
+from model_profiling.export.formats import OTHER_REWRITES, calibration_batches, trace_methods
 from model_profiling.export.lowering import Lowered, lower
 from model_profiling.export.overflow import Search
 from model_profiling.export.records import BACKENDS, EXAMPLE_INPUTS, Accuracy, ExportedMethod, ExportResult
@@ -248,7 +248,9 @@ def export_model(
                 warnings=(
                     *((_NOTHING_REWRITTEN,) if rewrites is not None and not applied else ()),
                     *((IMAGES_CHANGED,) if any(place.rewrite == CHANNELS_LAST for place in applied) else ()),
-                    *accuracy_warnings(wanted, accuracy, calibrated=batches is not None),
+                    *accuracy_warnings(
+                        wanted, accuracy, calibrated=batches is not None, rewritten=bool(applied)
+                    ),
                 ),
             )
             if graph is not None:
@@ -256,13 +258,10 @@ def export_model(
             _write_part(files, summary, result.as_dict())
     if accuracy.problem:
         kept = f"{accuracy.fix}; the program and this verdict are kept as {pte}"
-        raise ExportError(accuracy.problem, f"{_WITHOUT_REWRITES}; {kept}" if applied else kept)
+        raise ExportError(accuracy.problem, f"{OTHER_REWRITES}; {kept}" if applied else kept)
     return result
 
 
-_WITHOUT_REWRITES = (
-    "export without --optimize, or let `sme2prof optimize` drop the rewrites that ExecuTorch cannot run here"
-)
 _NOTHING_REWRITTEN = "nothing was rewritten: the program is the same as without --optimize"
 
 
@@ -359,7 +358,9 @@ def _calibration(
     return source if isinstance(source, str) else "inputs given by the caller"
 
 
-def accuracy_warnings(wanted: NumberFormat, accuracy: Accuracy, *, calibrated: bool) -> Iterable[str]:
+def accuracy_warnings(
+    wanted: NumberFormat, accuracy: Accuracy, *, calibrated: bool, rewritten: bool
+) -> Iterable[str]:
     lowering, precision = accuracy.lowering, accuracy.precision
     if accuracy.problem or lowering is None or precision is None:
         return  # the problem itself is reported
@@ -372,7 +373,8 @@ def accuracy_warnings(wanted: NumberFormat, accuracy: Accuracy, *, calibrated: b
         )
     if not lowering.ok:
         far = f"outputs differ from PyTorch in {wanted.text} by {lowering.distance}"
-        yield f"{far}{accuracy.where}: {accuracy.fix or 'compare with --backend portable'}"
+        fix = OTHER_REWRITES if rewritten else "compare with --backend portable"
+        yield f"{far}{accuracy.where}: {accuracy.fix or fix}"
     if not precision.ok and not accuracy.where and not vanished:
         yield (
             f"outputs in {wanted.text} differ from float32 by {precision.distance}: check the model's"

@@ -130,6 +130,7 @@ def export_rewritten(name: str, eager: Eager, chosen: Collection[str]) -> Traced
 
 
 _CUSTOM_ATTENTION = "llama.custom_sdpa.default"
+OTHER_REWRITES = "choose other rewrites (`sme2prof optimize`), or leave --optimize out"
 
 
 def _share_buffers(module: torch.nn.Module, owner: torch.nn.Module) -> None:

@@ -167,18 +167,27 @@ _JOINED = 4
 """XNNPACK joins up to five tensors at once."""
 
 
-def row_mean(rows: Tensor) -> Tensor:
-    """The mean over the last dimension, which stays: a product with 1/n, because the delegate has no such
-    mean."""
-    return _shared_out(rows, 1)
+def row_means(rows: Tensor, wanted: int = 1) -> Tensor:
+    """The means of so many parts of the last dimension, which overlap where it cannot be divided: products
+    with 1/n, because the delegate has no such mean."""
+    from torch.nn import functional
+
+    count = sizes(rows)[-1]
+    fixed(count)
+    require(is_floating(rows) and (count <= _MOST_IN_HALF or not is_half(rows)))
+    if wanted == 1:
+        return functional.linear(rows, rows.new_full((1, count), 1 / count))
+    parts = [(place * count // wanted, -(-(place + 1) * count // wanted)) for place in range(wanted)]
+    shares = [[(start <= each < end) / (end - start) for each in range(count)] for start, end in parts]
+    return functional.linear(rows, rows.new_tensor(shares))
 
 
 def _normal(rows: Tensor, eps: float) -> Tensor:
     """Rows with mean 0 and variance 1."""
     import torch
 
-    apart = rows - row_mean(rows)
-    return apart * torch.rsqrt(row_mean(apart * apart) + number(rows, eps))
+    apart = rows - row_means(rows)
+    return apart * torch.rsqrt(row_means(apart * apart) + number(rows, eps))
 
 
 @rewrite(
@@ -346,7 +355,8 @@ def gru(input: Tensor, hx: Tensor, params: Sequence[Tensor], **given: Any) -> tu
     "average pool",
     "aten.avg_pool2d.default",
     why="a window larger than the image (ceil mode), or one with padding, runs outside the delegate",
-    instead="x.mean((2, 3), keepdim=True); with padding: F.avg_pool2d(F.pad(x, padding), kernel, stride)",
+    instead="x.mean((2, 3), keepdim=True); with padding: a convolution of each channel with 1 / (high * "
+    "wide): F.conv2d(x, weight, None, stride, padding, groups=channels)",
 )
 def average_pool(
     self: Tensor,
@@ -363,10 +373,11 @@ def average_pool(
     high, wide = (kernel_size[0], kernel_size[-1])
     require(divisor_override is None and len(sizes(self)) == 4 and is_floating(self))
     if any(padding):
+        channels = sizes(self)[1]
+        fixed(channels)
         require(count_include_pad and not ceil_mode)
-        above, beside = padding[0], padding[-1]
-        padded = functional.pad(self, (beside, beside, above, above))
-        return functional.avg_pool2d(padded, kernel_size, stride or kernel_size)
+        weight = self.new_full((channels, 1, high, wide), 1 / (high * wide))
+        return functional.conv2d(self, weight, None, stride or kernel_size, padding, groups=channels)
     image = sizes(self)[2:]
     fixed(*image)
     require(high >= image[0] and wide >= image[1] and (ceil_mode or (high, wide) == tuple(image)))
@@ -378,35 +389,21 @@ def average_pool(
     "aten.adaptive_avg_pool1d.default",
     "aten.adaptive_avg_pool2d.default",
     why="an adaptive pool of rows, or of an image to more than one place, has no kernel in the delegate",
-    instead="F.avg_pool2d(x, size // wanted) where it divides; else F.linear(x, shares), with a row of shares "
-    "for each place, over each dimension",
+    instead="F.avg_pool2d(x, size // wanted) where it divides; else F.linear(x, shares), with a row of "
+    "shares for each place, over each dimension",
 )
 def adaptive_pool(self: Tensor, output_size: Sequence[int]) -> Tensor:
     from torch.nn import functional
 
     if len(output_size) == 1:
-        return _shared_out(self, *output_size)
+        return row_means(self, *output_size)
     require(len(sizes(self)) == 4 and tuple(output_size) != (1, 1))
     image, (rows, columns) = sizes(self)[2:], output_size
     fixed(*image)
     if image[0] % rows == image[1] % columns == 0:
         kernel = [image[0] // rows, image[1] // columns]
         return functional.avg_pool2d(self, kernel, kernel)
-    return _shared_out(_shared_out(self, columns).transpose(2, 3), rows).transpose(2, 3)
-
-
-def _shared_out(rows: Tensor, wanted: int) -> Tensor:
-    """The mean of each of so many parts of the last dimension, which overlap where it cannot be divided."""
-    from torch.nn import functional
-
-    count = sizes(rows)[-1]
-    fixed(count)
-    require(is_floating(rows) and (count <= _MOST_IN_HALF or not is_half(rows)))
-    if wanted == 1:
-        return functional.linear(rows, rows.new_full((1, count), 1 / count))
-    parts = [(place * count // wanted, -(-(place + 1) * count // wanted)) for place in range(wanted)]
-    shares = [[(start <= each < end) / (end - start) for each in range(count)] for start, end in parts]
-    return functional.linear(rows, rows.new_tensor(shares))
+    return row_means(row_means(self, columns).transpose(2, 3), rows).transpose(2, 3)
 
 
 @rewrite(
@@ -431,7 +428,7 @@ def mean(self: Tensor, dim: Sequence[int] | None, keepdim: bool = False, dtype: 
     require(dtype is None)
     shape = sizes(self)
     if len(shape) > 1 and [each % len(shape) for each in dim or ()] == [len(shape) - 1]:
-        made = row_mean(self)
+        made = row_means(self)
         return made if keepdim else made.reshape(shape[:-1])
     require(not keepdim)
     over_image(self, dim)

@@ -141,11 +141,14 @@ def test_steps_and_pools_that_do_not_divide_are_one_int8_part(tmp_path: Path) ->
     assert (made.coverage.undelegated, made.coverage.partitions) == ((), 1)
 
 
-def test_a_rewrite_that_executorch_cannot_run_is_dropped(tmp_path: Path) -> None:
+def test_a_rewrite_that_executorch_cannot_run_is_dropped(register: Any, tmp_path: Path) -> None:
     """XNNPACK fails at a convolution with dynamic ranges behind a change of shape."""
+    register("wrong", "relu", lambda self: self.relu() * 1.15)
     image, wanted = torch.randn(1, 4, 8, 8), options(tmp_path, "emulated")
     with pytest.raises(ExportError, match="sme2prof optimize"):
         export_model(Uneven(2), image, dtype="int8-dynamic", outdir=tmp_path, optimize=True)
+    wrong = export_model(Net(), image, outdir=tmp_path, optimize=("wrong",))
+    says(str(wrong.warnings), "outputs differ from PyTorch", "choose other rewrites (`sme2prof optimize`)")
     wanted = wanted.model_copy(update={"dtype": "int8-dynamic"})
     found = optimize_model(given_model(Uneven(2), (image,)), wanted, only=("slices",)).optimization
     assert [row.decision for row in found.rewrites] == ["dropped"] and not found.helped
