@@ -170,7 +170,7 @@ def check_outputs(
     if problem or compared.ok or kind != "fp16":
         return replace(compared, problem=problem, fix=fix)
     where, fix = search.cure(search.first_in_program(traced[first]), agrees, "export fp32")
-    return replace(compared, where=where, fix=fix if where else "")
+    return replace(compared, where=where, fix=fix)
 
 
 _MOST_BATCHES = 32

@@ -51,9 +51,11 @@ def trace(
     wanted: NumberFormat,
     calibration: Iterable[ExampleInputs] | None,
     keep: Sequence[str] = (),
+    *,
+    rewrites: Collection[str] = (),
 ) -> Traced:
     """Export in the number format `wanted`; the modules named in `keep` stay in float32."""
-    return trace_methods(name, {"forward": eager}, wanted, calibration, keep)["forward"]
+    return trace_methods(name, {"forward": eager}, wanted, calibration, keep, rewrites=rewrites)["forward"]
 
 
 def trace_methods(

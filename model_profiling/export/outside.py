@@ -115,8 +115,8 @@ REPLACEMENTS: tuple[Replacement, ...] = (
         operator=_COPY,
         reason=r"invalid dtype \(int\d+ to float.*\)",
     ),
-    Replacement(
-        "a buffer of the model (register_buffer) as the constant, so that it has the model's dtype",
+    _rewritten(
+        "half-precision numbers",
         call=_ARITHMETIC,
         operator=_COPY,
         reason="dtype conversion from float32 to float16 is not supported",

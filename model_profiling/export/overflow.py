@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 from model_profiling.core.errors import ProfilingError
 from model_profiling.core.number_formats import NumberFormat
 from model_profiling.export.formats import trace
+from model_profiling.export.rewrites import usual_rewrites
 from model_profiling.export.tracing import (
     Eager,
     Traced,
@@ -54,6 +55,7 @@ class Search:
     keep: Sequence[str]
     run: Callable[[Traced], Tensors]
     """Lowers a trace and runs its program."""
+    rewrites: tuple[str, ...] = ()
 
     def first_in_program(self, traced: Traced) -> Overflow | None:
         """The first module with another output in the program than in PyTorch. The model is lowered once more
@@ -103,22 +105,40 @@ class Search:
         return None
 
     def cure(self, origin: Overflow | None, agrees: Callable[[Tensors], bool], other: str) -> tuple[str, str]:
-        """Where it begins, and what to do: layers to keep in float32 are named only if that was tried and its
-        outputs are as they should be; else `other`."""
-        if origin is None or not origin.module or self.wanted.kind == "fp32":
-            return origin.text if origin else "", other
+        """Where it begins, and what to do: rewrites, or layers to keep in float32, are named only if that was
+        tried and its outputs are as they should be; else `other`."""
+        where = origin.text if origin else ""
+        if self.wanted.kind == "fp32":
+            return where, other
         began, tried = time.monotonic(), []
-        for words in _candidates(self.eager.module, origin.module):
+        for words, rewrites in self._candidates(origin.module if origin else ""):
             if time.monotonic() - began > _TRY_FOR_S:
                 break
             keep = tuple(dict.fromkeys((*self.keep, *words)))
-            flags = " ".join(f"--keep {word}=fp32" for word in keep)
+            flags = " ".join([f"--keep {word}=fp32" for word in keep] + ["--optimize"] * bool(rewrites))
             with contextlib.suppress(ProfilingError):
-                if agrees(self.run(trace(self.name, self.eager, self.wanted, None, keep))):
-                    return origin.text, f"add {flags} (this was tried: the outputs then agree with PyTorch)"
+                made = trace(self.name, self.eager, self.wanted, None, keep, rewrites=rewrites)
+                if rewrites and not made.rewrites:
+                    continue
+                if agrees(self.run(made)):
+                    return where, f"export with {flags} (this was tried: the outputs then agree with PyTorch)"
             tried.append(flags)
         failed = " and ".join(tried)
-        return origin.text, f"{other}; tried without success: {failed}" if tried else other
+        return where, f"{other}; tried without success: {failed}" if tried else other
+
+    def _candidates(self, path: str) -> Iterator[tuple[tuple[str, ...], tuple[str, ...]]]:
+        """The rewrites, then what to keep in float32: the layer, all layers of its class, the module around
+        it."""
+        if not self.rewrites:
+            yield (), usual_rewrites(self.wanted.kind)
+        if not path:
+            return
+        yield (path,), self.rewrites
+        kind = type(self.eager.module.get_submodule(path)).__name__
+        if sum(type(part).__name__ == kind for part in self.eager.module.modules()) > 1:
+            yield (kind,), self.rewrites
+        if around := path.rpartition(".")[0]:
+            yield (around,), self.rewrites
 
 
 _SAMPLE = 256
@@ -145,16 +165,6 @@ def _without_idle_calls(graph: torch.fx.Graph) -> None:
         if node.target in idle:
             node.replace_all_uses_with(node.args[0])
             graph.erase_node(node)
-
-
-def _candidates(module: torch.nn.Module, path: str) -> Iterator[tuple[str, ...]]:
-    """What to keep in float32: the layer, all layers of its class, the module around it."""
-    yield (path,)
-    kind = type(module.get_submodule(path)).__name__
-    if sum(type(part).__name__ == kind for part in module.modules()) > 1:
-        yield (kind,)
-    if around := path.rpartition(".")[0]:
-        yield (around,)
 
 
 def first_not_finite(traced: Traced) -> Overflow | None:

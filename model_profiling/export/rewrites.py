@@ -111,6 +111,27 @@ def half_gelu(self: Tensor, **_: Any) -> Tensor:
     return self * (self * bent).sigmoid()
 
 
+_IN_HALF = 2.0**-14, 65504.0
+"""Normal numbers of half precision: others would become 0 or infinity."""
+
+
+@rewrite(
+    "half-precision numbers",
+    "aten.add.Tensor",
+    "aten.sub.Tensor",
+    "aten.mul.Tensor",
+    "aten.div.Tensor",
+    "aten.rsub.Scalar",
+    why="in fp16 a number beside a tensor is converted outside the delegate",
+    instead="a buffer of the model (register_buffer) as the constant, so that it has the model's dtype",
+)
+def half_numbers(self: Tensor, other: Any, alpha: float = 1, *, operator: str) -> Tensor:
+    require(isinstance(other, int | float) and alpha == 1 and sizes(self) and is_half(self))
+    require(_IN_HALF[0] <= abs(other) <= _IN_HALF[1])
+    beside, kind = number(self, other), operator.split(".")[1]
+    return beside - self if kind == "rsub" else getattr(self, kind)(beside)
+
+
 @rewrite(
     "softmax",
     "aten.softmax.int",
@@ -393,6 +414,10 @@ def chosen_rewrites(
     saved = program.parent.parent / "runs" / program.stem.removeprefix(f"{model}_") / OPTIMIZATION
     if saved.is_file() and (choice := _read(saved)).is_for(model, source):
         return choice.kept
+    return usual_rewrites(dtype)
+
+
+def usual_rewrites(dtype: str) -> tuple[str, ...]:
     return tuple(name for name in names() if name != CHANNELS_LAST and not needs_times(name, dtype))
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import operator
 from collections.abc import Collection
+from inspect import signature
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -99,7 +100,7 @@ def _replace(module: GraphModule, node: Node, replacement: Replacement, name: st
     in_place = operator_name(node) != name
     if in_place and not _owns_input(node):
         return False
-    if name.startswith(("aten.squeeze", "aten.unsqueeze")):
+    if "operator" in signature(replacement).parameters:
         given["operator"] = name
     recorder = _Recorder(module, node)
     try:

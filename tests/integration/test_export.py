@@ -12,6 +12,7 @@ import time
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 from said import says
@@ -279,20 +280,32 @@ def test_a_program_that_gives_no_numbers_is_left_with_its_verdict(
 
 
 @pytest.mark.parametrize(
-    "factory, fine, error, keep",
+    "factory, fine, error, flag, cure",
     [
-        ("loud", "quiet", r"overflows in fp16: .*aten\.mul\.Tensor in loud at unseen", "loud"),
-        ("wide_norm", "narrow_norm", r"though PyTorch does: .*aten\.layer_norm\.default in norm at", "norm"),
+        (
+            "loud",
+            "quiet",
+            r"overflows in fp16: .*aten\.mul\.Tensor in loud",
+            "--keep loud=fp32",
+            {"keep": ["loud"]},
+        ),
+        (
+            "wide_norm",
+            "narrow_norm",
+            r"does: .*aten\.layer_norm\.default in norm",
+            "--optimize",
+            {"optimize": True},
+        ),
     ],
 )
-def test_layers_to_keep_in_float32_are_named_after_they_were_tried(
-    factory: str, fine: str, error: str, keep: str, tmp_path: Path
+def test_what_helps_is_named_after_it_was_tried(
+    factory: str, fine: str, error: str, flag: str, cure: dict[str, Any], tmp_path: Path
 ) -> None:
     with pytest.raises(ExportError) as raised:
         export_model(f"{UNSEEN}:{factory}", dtype="fp16", outdir=tmp_path)
     assert re.search(error, raised.value.problem), raised.value.problem
-    says(raised.value.fix, f"add --keep {keep}=fp32 (this was tried: the outputs then agree with PyTorch)")
-    assert export_model(f"{UNSEEN}:{factory}", dtype="fp16", outdir=tmp_path, keep=(keep,)).accuracy.ok
+    says(raised.value.fix, f"export with {flag} (this was tried: the outputs then agree with PyTorch)")
+    assert export_model(f"{UNSEEN}:{factory}", dtype="fp16", outdir=tmp_path, **cure).accuracy.ok
     assert export_model(f"{UNSEEN}:{fine}", dtype="fp16", outdir=tmp_path).accuracy.ok
 
 
@@ -301,9 +314,10 @@ def test_layers_that_compute_something_else_than_pytorch_are_named(tmp_path: Pat
     wrong = export_model(f"{UNSEEN}:norms", dtype="fp16", outdir=tmp_path)
     (said,) = wrong.warnings
     assert not wrong.accuracy.ok and not wrong.accuracy.problem
-    says(said, "differ from PyTorch in fp16", "aten.layer_norm.default in 0", "--keep LayerNorm=fp32")
-    right = export_model(f"{UNSEEN}:norms", dtype="fp16", outdir=tmp_path, keep=("LayerNorm",))
-    assert right.accuracy.ok and not right.warnings
+    says(said, "differ from PyTorch in fp16", "aten.layer_norm.default in 0", "export with --optimize")
+    for cure in ({"keep": ("LayerNorm",)}, {"optimize": True}):
+        right = export_model(f"{UNSEEN}:norms", dtype="fp16", outdir=tmp_path, **cure)
+        assert right.accuracy.ok and not right.warnings
     fine = export_model(f"{UNSEEN}:narrow_norms", dtype="fp16", outdir=tmp_path)
     assert fine.accuracy.ok and not fine.accuracy.where
 
