@@ -274,10 +274,8 @@ def test_every_job_does_its_work(client: Assistant, root: Path, exported) -> Non
     both = {"a": "small.pte", "b": "small.pte", "target": "host", "budget": 0.5}
     compared = client.facts("compare_programs", **both, **wait)
     (change,) = (series["end_to_end"] for series in compared["series"])
-    unchanged = (
-        change["low"] <= 1 <= change["high"]
-    )  # six launches fall on one side by chance in 3% of all calls
-    assert (change["verdict"] == "no significant change") == unchanged
+    # By chance, six launches fall on one side in 3% of all calls.
+    assert change["verdict"] == "no significant change" or not change["low"] <= 1 <= change["high"]
     config = {
         "model": "small.pte", "output_root": "from_config", "target": {"name": "host"},
         "experiments": [{"name": "first", "runs": 2, "threads": 1}], "schedule": {"budget_s": 0.5},
