@@ -109,17 +109,11 @@ REPLACEMENTS: tuple[Replacement, ...] = (
     _rewritten("half-precision activations", call="silu", operator=_COPY),
     _rewritten("glu", call="glu", operator=_COPY),
     _rewritten("adaptive pool", call="adaptive_avg_pool[12]d"),
-    Replacement(
-        "a float as the constant (3.0, not 3)",
-        call=_ARITHMETIC,
-        operator=_COPY,
-        reason=r"invalid dtype \(int\d+ to float.*\)",
-    ),
     _rewritten(
-        "half-precision numbers",
+        "numbers",
         call=_ARITHMETIC,
         operator=_COPY,
-        reason="dtype conversion from float32 to float16 is not supported",
+        reason=r"invalid dtype \(int\d+ to float.*\)|dtype conversion from float32 to float16 .*",
     ),
     _rewritten("roll", call="roll"),
     Replacement(

@@ -116,19 +116,20 @@ _IN_HALF = 2.0**-14, 65504.0
 
 
 @rewrite(
-    "half-precision numbers",
+    "numbers",
     "aten.add.Tensor",
     "aten.sub.Tensor",
     "aten.mul.Tensor",
     "aten.div.Tensor",
     "aten.rsub.Scalar",
-    why="in fp16 a number beside a tensor is converted outside the delegate",
-    instead="a buffer of the model (register_buffer) as the constant, so that it has the model's dtype",
+    why="a whole number beside a tensor, in fp16 any number, is converted outside the delegate",
+    instead="a float (3.0, not 3); in fp16 a buffer of the model (register_buffer), which has its dtype",
 )
-def half_numbers(self: Tensor, other: Any, alpha: float = 1, *, operator: str) -> Tensor:
-    require(isinstance(other, int | float) and alpha == 1 and sizes(self) and is_half(self))
-    require(_IN_HALF[0] <= abs(other) <= _IN_HALF[1])
-    beside, kind = number(self, other), operator.split(".")[1]
+def numbers(self: Tensor, other: Any, alpha: float = 1, *, operator: str) -> Tensor:
+    require(isinstance(other, int | float) and alpha == 1 and sizes(self) and is_floating(self))
+    in_half = _IN_HALF[0] <= abs(other) <= _IN_HALF[1]
+    require(in_half if is_half(self) else type(other) is int)
+    beside, kind = number(self, float(other)), operator.split(".")[1]
     return beside - self if kind == "rsub" else getattr(self, kind)(beside)
 
 

@@ -103,6 +103,7 @@ CASES = (
         many_widths,
         lambda x: torch.cat((*x.chunk(2, 1), *x.tanh().chunk(2, 1)), 2),
         root_mean_square,
+        lambda x: (1 - x) * 3 + x / 4,
     )),
     # As in transformers' EfficientNet: a window larger than the image.
     of(lambda x, pool: pool(x), pool=lambda: nn.AvgPool2d(1280, ceil_mode=True)),
@@ -115,7 +116,7 @@ HALF_CASES = (
     of(torch.nn.functional.glu),
     of(gate, glu=lambda: nn.GLU(1)),
     of(F.gelu),
-    of(lambda x: (1.0 - x) * 0.5 + x / 3.0 - 2.0),
+    of(lambda x: (1.0 - x) * 0.5 + x / 3 - 2.0),
 )
 
 

@@ -259,7 +259,7 @@ def wrong_layer_norms(case: SeriesCase, _free: Free) -> Finding | None:
     flags = " ".join(f"--keep {kind}=fp32" for kind in kinds if kind) or "fp32"
     return Finding(
         "wrong-results",
-        f"Export with --optimize, or with {flags}: the results of {plural(len(wrong), 'layer norm')} are wrong",
+        f"Export with --optimize or {flags}: the results of {plural(len(wrong), 'layer norm')} are wrong",
         (
             f"in fp16, ExecuTorch {case.executorch} reads rows of {_WIDE_ROW} or more values as fp32 values "
             "in `native_layer_norm`",
