@@ -130,7 +130,7 @@ def _fill_gaps() -> None:
         setattr(sys, f"__{name}__", stream)
 
 
-_ENDING = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+_ENDING = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGALRM)
 
 
 def end_like_ctrl_c() -> None:
@@ -144,6 +144,17 @@ def end_like_ctrl_c() -> None:
     signal.signal(signal.SIGTERM, _interrupt)
     if signal.getsignal(signal.SIGHUP) is not signal.SIG_IGN:
         signal.signal(signal.SIGHUP, _interrupt)
+    signal.signal(signal.SIGALRM, _interrupt)
+    if sys.unraisablehook is sys.__unraisablehook__:
+        sys.unraisablehook = _raise_again
+
+
+def _raise_again(lost: sys.UnraisableHookArgs) -> None:
+    """Python drops what is raised while it frees an object: an interruption comes again a moment later."""
+    if issubclass(lost.exc_type, KeyboardInterrupt):
+        signal.setitimer(signal.ITIMER_REAL, 0.02)
+    else:
+        sys.__unraisablehook__(lost)
 
 
 def _interrupt(number: int, frame: FrameType | None) -> None:

@@ -262,7 +262,8 @@ def test_bad_input_is_one_line_and_leaves_no_file(words: list[str], error: str, 
             "large",
             "fp16",
             r"fp16: 4 output values .*aten\.mul\.Tensor in scale at"
-            r" unseen\.py:\d+ in forward: return x \* 10\.0; .*fp32.*without success: --optimize and --keep scale=fp32",
+            r" unseen\.py:\d+ in forward: return x \* 10\.0; .*fp32"
+            r".*without success: --optimize and --keep scale=fp32",
         ),
     ],
 )

@@ -62,6 +62,24 @@ def test_a_crash_is_no_success_where_ends_of_children_are_ignored() -> None:
     assert process.run([sys.executable, "-c", code], timeout=20, env=env).stdout == "3\n"
 
 
+@pytest.mark.parametrize("number", ["SIGINT", "SIGHUP"])
+def test_an_end_that_comes_while_an_object_is_freed_is_not_lost(number: str) -> None:
+    code = f"""
+import signal, time
+from model_profiling.core.stdio import end_like_ctrl_c
+class Freed:
+    def __del__(self): signal.raise_signal(signal.{number})
+end_like_ctrl_c()
+try:
+    Freed()
+    time.sleep(15)
+except KeyboardInterrupt:
+    print("ended")
+"""
+    done = process.run([sys.executable, "-c", code], timeout=20, env={"PYTHONPATH": str(SCRIPTS.parents[1])})
+    assert (done.stdout, done.stderr) == ("ended\n", "")
+
+
 ENDING = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
 
