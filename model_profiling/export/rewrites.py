@@ -212,8 +212,8 @@ def steps(
     require(is_floating(self) and step > 1 and len(shape) < _MOST_DIMS)
     start, end, _ = slice(start, end).indices(shape[dim])
     count, first = -(-(end - start) // step), start - start % step
-    whole = min(count, (shape[dim] - first) // step)
     require(count > 0)
+    whole = min(count, (shape[dim] - first) // step)
     last = part(self, dim, start + (count - 1) * step, 1)
     if not whole:
         return last
