@@ -20,6 +20,7 @@ from model_profiling.export.overflow import Search, first_not_finite
 from model_profiling.export.records import Accuracy, Deviation
 from model_profiling.export.tracing import (
     CONVOLUTIONS_IN_FP32,
+    OTHER_REWRITES,
     STATIC_CACHE,
     Eager,
     Traced,
@@ -108,7 +109,7 @@ def check_outputs(
     method with float32 on `batches` if there are some; if it does not run or gives no numbers, `problem` says
     so, and `search` finds where that begins."""
     name, kind = search.name, search.wanted.kind
-    first = next(iter(traced))
+    first, rewritten = next(iter(traced)), any(each.rewrites for each in traced.values())
     with quietly():  # a model may warn in every call
         same_dtype = only_tensors(run_in_turn([each.eager for each in traced.values()]))
         float32 = only_tensors(run_in_turn(list(methods.values())))
@@ -162,13 +163,16 @@ def check_outputs(
             with quietly():
                 compared = replace(compared, layers=noise_by_layer(search, batches))
     except (ExportError, InputError) as found:
-        return Accuracy(problem=found.problem, fix=found.fix)
+        return Accuracy(
+            problem=found.problem, fix=f"{OTHER_REWRITES}; {found.fix}" if rewritten else found.fix
+        )
 
     problem, fix = _not_finite(
         search, traced[first], agrees, produced=produced, same_dtype=same_dtype, float32=float32
     )
     if problem or compared.ok or kind != "fp16":
-        return replace(compared, problem=problem, fix=fix)
+        wrong = rewritten and not problem and compared.lowering and not compared.lowering.ok
+        return replace(compared, problem=problem, fix=OTHER_REWRITES if wrong else fix)
     where, fix = search.cure(search.first_in_program(traced[first]), agrees, "export fp32")
     return replace(compared, where=where, fix=fix)
 

@@ -23,7 +23,7 @@ from model_profiling.core.stdio import current_progress
 from model_profiling.export import tracing
 from model_profiling.export.accuracy import check_outputs, quietly, run_program
 from model_profiling.export.catalogue import CHANNELS_LAST, IMAGES_CHANGED
-from model_profiling.export.formats import OTHER_REWRITES, calibration_batches, trace_methods
+from model_profiling.export.formats import calibration_batches, trace_methods
 from model_profiling.export.lowering import Lowered, lower
 from model_profiling.export.overflow import Search
 from model_profiling.export.records import BACKENDS, EXAMPLE_INPUTS, Accuracy, ExportedMethod, ExportResult
@@ -255,17 +255,14 @@ def export_model(
                 warnings=(
                     *((_NOTHING_REWRITTEN,) if rewrites is not None and not applied else ()),
                     *((IMAGES_CHANGED,) if any(place.rewrite == CHANNELS_LAST for place in applied) else ()),
-                    *accuracy_warnings(
-                        wanted, accuracy, calibrated=batches is not None, rewritten=bool(applied)
-                    ),
+                    *accuracy_warnings(wanted, accuracy, calibrated=batches is not None),
                 ),
             )
             if graph is not None:
                 _write_part(files, graph, graph_json(named.name, lowered.etrecord.edge_dialect_program))
             _write_part(files, summary, result.as_dict())
     if accuracy.problem:
-        kept = f"{accuracy.fix}; the program and this verdict are kept as {pte}"
-        raise ExportError(accuracy.problem, f"{OTHER_REWRITES}; {kept}" if applied else kept)
+        raise ExportError(accuracy.problem, f"{accuracy.fix}; the program and this verdict are kept as {pte}")
     return result
 
 
@@ -365,9 +362,7 @@ def _calibration(
     return source if isinstance(source, str) else "inputs given by the caller"
 
 
-def accuracy_warnings(
-    wanted: NumberFormat, accuracy: Accuracy, *, calibrated: bool, rewritten: bool
-) -> Iterable[str]:
+def accuracy_warnings(wanted: NumberFormat, accuracy: Accuracy, *, calibrated: bool) -> Iterable[str]:
     lowering, precision = accuracy.lowering, accuracy.precision
     if accuracy.problem or lowering is None or precision is None:
         return  # the problem itself is reported
@@ -380,8 +375,7 @@ def accuracy_warnings(
         )
     if not lowering.ok:
         far = f"outputs differ from PyTorch in {wanted.text} by {lowering.distance}"
-        fix = OTHER_REWRITES if rewritten else "compare with --backend portable"
-        yield f"{far}{accuracy.where}: {accuracy.fix or fix}"
+        yield f"{far}{accuracy.where}: {accuracy.fix or 'compare with --backend portable'}"
     if not precision.ok and not accuracy.where and not vanished:
         yield (
             f"outputs in {wanted.text} differ from float32 by {precision.distance}: check the model's"

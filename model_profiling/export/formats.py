@@ -17,6 +17,7 @@ from model_profiling.core.number_formats import GROUP_STEP, NumberFormat
 from model_profiling.export.catalogue import CACHE, CHANNELS_LAST
 from model_profiling.export.records import Applied
 from model_profiling.export.tracing import (
+    OTHER_REWRITES,
     Eager,
     Traced,
     ask,
@@ -132,7 +133,6 @@ def export_rewritten(name: str, eager: Eager, chosen: Collection[str]) -> Traced
 
 
 _CUSTOM_ATTENTION = "llama.custom_sdpa.default"
-OTHER_REWRITES = "choose other rewrites (`sme2prof optimize`), or leave --optimize out"
 
 
 def _share_buffers(module: torch.nn.Module, owner: torch.nn.Module) -> None:
@@ -338,7 +338,7 @@ def _check_rewritten(name: str, eager: Eager, rewritten: torch.nn.Module) -> Non
         if compare_arrays(wanted.numpy(), made.numpy(), dtype, relative=1e-4).verdict == "mismatch":
             raise ExportError(
                 f"output {index} of the rewritten graph of '{name}' is not that of the model",
-                "choose rewrites that keep it (`sme2prof optimize`), or leave --optimize out",
+                OTHER_REWRITES,
             )
 
 

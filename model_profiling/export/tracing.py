@@ -95,6 +95,7 @@ def _dtypes(node: torch.fx.Node) -> list[str]:
 
 Outcome = TypeVar("Outcome")
 CONVOLUTIONS_IN_FP32 = "XNNPACK fails at some quantized convolutions: try --keep Conv2d=fp32"
+OTHER_REWRITES = "choose other rewrites (`sme2prof optimize`), or leave --optimize out"
 STATIC_CACHE = (
     "for a transformers model with a cache, wrap it in TorchExportableModuleWithStaticCache of "
     "transformers.integrations.executorch"
